@@ -47,6 +47,11 @@ namespace fp8_stream {
 #include "kernels/cuda/tuning/model_correction_fp8_stream_trees.inc"
 }  // namespace fp8_stream
 
+// Where FP8's trees for the choice gain: of weights left out of the fit 0.65 % of the time. With
+// fewer rows or more they gain 0.1 %, no more than its error.
+constexpr float kLeastChoiceRows = 129;
+constexpr float kMostChoiceRows = 1100;
+
 int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves,
           const ModelFeatures& features) {
   int sum = 0;
@@ -67,6 +72,8 @@ int SumOf(const ModelFeatures& features, Mma mma) {
     const int sum =
         streams ? SumOf(fp8_stream::kTrees, fp8_stream::kNodes, fp8_stream::kLeaves, features)
                 : SumOf(fp8::kTrees, fp8::kNodes, fp8::kLeaves, features);
+    const float rows = features[kRowsFeature];
+    if (rows < kLeastChoiceRows || rows > kMostChoiceRows) return sum;
     return sum + SumOf(fp8_choice::kTrees, fp8_choice::kNodes, fp8_choice::kLeaves, features);
   }
   if (streams) return SumOf(stream::kTrees, stream::kNodes, stream::kLeaves, features);

@@ -44,6 +44,7 @@ inline constexpr const char* kModelFeatureNames[] = {
     "streams_k",
 };
 inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
+inline constexpr size_t kRowsFeature = 6;  // m
 inline constexpr size_t kStreamsFeature = kModelFeatureCount - 1;
 using ModelFeatures = std::array<float, kModelFeatureCount>;
 
@@ -53,8 +54,8 @@ inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
 // FP8's kernels have trees of their own, as have INT8's with block scales and those of stream-k, of
 // FP8 and of 16 bits; BF16, FP16 and INT8 share. BF16 and FP16 have some on top, fitted to what
-// those miss, and INT8 has others. All of FP8 with block scales has some on top that are fitted to
-// what its choice loses.
+// those miss, and INT8 has others. FP8 with block scales has some on top of both, for
+// some numbers of rows, that are fitted to what its choice loses.
 float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda

@@ -60,7 +60,7 @@ TEST(ChoiceTest, Fp8GoesToStreamKForFewTilesOfLongK) {
     return Untuned().Choose(problem)->variant.streams_k();
   };
   EXPECT_TRUE(streams(Fp8Problem(627, 5120, 17920)));
-  EXPECT_TRUE(streams(Fp8Problem(423, 4608, 18432)));
+  EXPECT_TRUE(streams(Fp8Problem(601, 5440, 17152)));
   EXPECT_FALSE(streams(Fp8Problem(2000, 5120, 25600)));
   EXPECT_FALSE(streams(Fp8Problem(3408, 3072, 24576)));
 }
