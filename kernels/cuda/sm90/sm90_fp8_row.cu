@@ -1,5 +1,6 @@
-// E4M3 with a scale for each row, for all, or none: of the block-scaled families' configs a few of
-// each kind. They multiply alike, and promote with an addition where those have an FFMA.
+// E4M3 with a scale for each row, for all, or none. Its kernels multiply as those of block scales
+// do, and promote with an addition where those have an FFMA. No scales beside the accumulators
+// leave room for skinny tiles of up to 200 columns.
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 
@@ -27,10 +28,6 @@ constexpr GemmConfig SharingA(GemmConfig config) {
   config.share_rows = 2;
   return config;
 }
-constexpr GemmConfig SharingB(GemmConfig config) {
-  config.share_cols = 2;
-  return config;
-}
 // The tile of D leaves while the next one multiplies.
 constexpr GemmConfig Storing(GemmConfig config) {
   config.stores_tile = true;
@@ -38,6 +35,11 @@ constexpr GemmConfig Storing(GemmConfig config) {
 }
 constexpr GemmConfig TwoPerSm(GemmConfig config) {
   config.ctas_per_sm = 2;
+  return config;
+}
+// Of 64 of the weights' rows, a warpgroup.
+constexpr GemmConfig TwoSubTiles(GemmConfig config) {
+  config.groups /= 2;
   return config;
 }
 constexpr GemmConfig TwoKGroups(GemmConfig config) {
@@ -48,15 +50,24 @@ constexpr GemmConfig TwoKGroups(GemmConfig config) {
 }  // namespace
 
 constexpr GemmConfig kFp8RowTiledConfigs[] = {
-    Tiled(128, 64, 8),           SharingB(Tiled(128, 64, 8)),
-    Tiled(128, 112, 6),          Tiled(128, 144, 6),
-    Tiled(256, 112, 4),          SharingA(Tiled(256, 128, 4)),
-    Tiled(192, 96, 5),           Storing(Tiled(128, 176, 4)),
-    Storing(Tiled(128, 192, 4)), SharingA(Storing(Tiled(128, 192, 4))),
-    Storing(Tiled(256, 128, 3)), SharingA(Storing(Tiled(256, 128, 3))),
-    Storing(Tiled(192, 128, 4)), SharingA(Storing(Tiled(192, 128, 4))),
+    Tiled(128, 64, 8),
+    Tiled(128, 112, 6),
+    Storing(Tiled(128, 128, 5)),
+    Tiled(128, 144, 6),
+    Tiled(128, 160, 5),
+    Storing(Tiled(128, 176, 4)),
+    Tiled(128, 192, 5),
+    Storing(Tiled(128, 192, 4)),
+    Tiled(256, 112, 4),
+    SharingA(Tiled(256, 128, 4)),
+    Storing(Tiled(256, 128, 3)),
+    SharingA(Storing(Tiled(256, 128, 3))),
+    Tiled(192, 96, 5),
+    Storing(Tiled(192, 128, 4)),
+    SharingA(Storing(Tiled(192, 128, 4))),
 };
-// One k block a stage serves k that is not a multiple of 128.
+// One k block a stage serves k that is not a multiple of 128. Of many widths: rows just over one's
+// tile fill another's.
 constexpr GemmConfig kFp8RowSkinnyConfigs[] = {
     TwoPerSm(Skinny(16, 64, 1, 9)),
     TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
@@ -67,10 +78,19 @@ constexpr GemmConfig kFp8RowSkinnyConfigs[] = {
     TwoKGroups(Skinny(64, 64, 2, 6)),
     TwoKGroups(Skinny(80, 64, 2, 5)),
     TwoKGroups(Skinny(112, 64, 2, 4)),
+    Skinny(64, 128, 2, 4),
+    Skinny(80, 128, 1, 7),
     Skinny(96, 128, 1, 6),
+    Skinny(112, 128, 1, 6),
+    Skinny(120, 128, 1, 5),
     Skinny(136, 128, 1, 5),
+    Skinny(144, 128, 1, 5),
     Skinny(160, 128, 1, 4),
+    Skinny(176, 128, 1, 4),
     Skinny(200, 128, 1, 4),
+    Skinny(112, 192, 1, 4),
+    TwoSubTiles(Skinny(96, 256, 1, 4)),
+    TwoSubTiles(Skinny(112, 256, 1, 4)),
 };
 
 template <const auto& kConfigs>

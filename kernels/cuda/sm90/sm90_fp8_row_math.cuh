@@ -18,8 +18,12 @@ struct RowMath : Math<C> {
   using Base::result;
 
   // `steps` k blocks of a tile, at least one, added up into `result`.
-  __device__ __forceinline__ void Run(int steps, const Tile&) {
+  __device__ __forceinline__ void Run(int steps, const Tile& tile) {
     Base::Clear();
+    Add(steps, tile);
+  }
+  // On top of what is there.
+  __device__ __forceinline__ void Add(int steps, const Tile&) {
     if constexpr (C.double_accumulators()) {
       RunAlternating(steps);
     } else {
@@ -29,7 +33,7 @@ struct RowMath : Math<C> {
 
  private:
   template <int kSub>
-  __device__ __forceinline__ void Add(const float (&accumulators)[kAccumulators]) const {
+  __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators]) const {
 #pragma unroll
     for (int i = 0; i < kAccumulators; ++i) result[kSub * kAccumulators + i] += accumulators[i];
   }
@@ -44,14 +48,14 @@ struct RowMath : Math<C> {
       Base::template Multiply<0>(accumulators);
       if constexpr (kSubs == 2) {
         Base::Finish(accumulators);
-        Add<0>(accumulators);
+        Promote<0>(accumulators);
         Base::template Multiply<1>(accumulators);
       }
       issue.Advance();
       if (i + 1 < steps) Base::WaitFull();
       Base::Finish(accumulators);
       Base::Release();
-      Add<kSubs - 1>(accumulators);
+      Promote<kSubs - 1>(accumulators);
     }
   }
 
@@ -60,7 +64,7 @@ struct RowMath : Math<C> {
     ptx::WgmmaWait<kPending>();
     ptx::Pin(accumulators);
     Base::Release();
-    Add<0>(accumulators);
+    Promote<0>(accumulators);
   }
 
   // Two sets: the next block multiplies while this one is added.

@@ -99,9 +99,10 @@ struct StreamFamilyEntry {
 extern const StreamFamilyEntry kSm90Bf16Stream;
 extern const StreamFamilyEntry kSm90F16Stream;
 extern const StreamFamilyEntry kSm90Fp8Stream;
-inline constexpr int kNumStreamFamilies = 3;
+extern const StreamFamilyEntry kSm90Fp8RowStream;
+inline constexpr int kNumStreamFamilies = 4;
 inline const StreamFamilyEntry* const kStreamFamilies[kNumStreamFamilies] = {
-    &kSm90Bf16Stream, &kSm90F16Stream, &kSm90Fp8Stream};
+    &kSm90Bf16Stream, &kSm90F16Stream, &kSm90Fp8Stream, &kSm90Fp8RowStream};
 
 }  // namespace gemmd::kernels::cuda
 

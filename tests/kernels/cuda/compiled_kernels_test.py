@@ -110,6 +110,8 @@ class HintsTest(unittest.TestCase):
 
     def test_runs_of_a_tiled_kernel_mostly_find_their_scale_cached(self):
         for name, code in each_kernel():
+            if name >> 63 & 1:
+                continue  # scales by row: additions promote
             promoting = [x for x in code if x.promotes()]
             self.assertGreater(len(promoting), 15, f"{name:#x}")
             if HINTS.group_of(name):

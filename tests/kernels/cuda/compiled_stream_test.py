@@ -8,6 +8,12 @@ import unittest
 HGMMA, QGMMA, COPY, REGISTERS = 0x9F0, 0x9F3, 0x5B4, 0x9C8  # low 12 bits; UTMALDG, USETMAXREG
 LOCAL = (0x983, 0x387, 0x987)  # LDL, STL: registers that were spilled
 STREAM = re.compile(r"10GemmStreamILm(\d+)E")
+FP8 = (0, 5)
+
+
+def kind_of(config):
+    """GemmConfig::mma."""
+    return config >> 56 & 3 | (config >> 63 & 1) << 2
 
 
 class StreamTest(unittest.TestCase):
@@ -21,13 +27,13 @@ class StreamTest(unittest.TestCase):
     def test_both_types_have_the_same_configs(self):
         kinds = {}
         for config in self.kernels:
-            kinds[config >> 56 & 3] = kinds.get(config >> 56 & 3, 0) + 1
-        self.assertEqual(set(kinds), {0, 1, 2}, "GemmConfig::mma of E4M3, BF16 and FP16")
+            kinds[kind_of(config)] = kinds.get(kind_of(config), 0) + 1
+        self.assertEqual(set(kinds), {*FP8, 1, 2}, "E4M3 of both kinds, BF16 and FP16")
         self.assertEqual(kinds[1], kinds[2])
 
     def test_tensor_cores_multiply_and_no_register_is_spilled(self):
         for config, code in self.kernels.items():
-            self.assertIn(HGMMA if config >> 56 & 3 else QGMMA, code, f"{config:#x}")
+            self.assertIn(QGMMA if kind_of(config) in FP8 else HGMMA, code, f"{config:#x}")
             self.assertFalse([x for x in code if x in LOCAL], f"{config:#x}")
 
     def test_registers_move_before_the_first_copy(self):

@@ -30,7 +30,7 @@ std::vector<Subject> Subjects() {
                          "sm90_i8block_tiled",   "sm90_i8block_skinny", "sm90_i8_grouped",
                          "sm90_i8block_grouped", "sm90_bf16_gradient",  "sm90_f16_gradient",
                          "sm90_fp8_stream",      "sm90_fp8row_tiled",   "sm90_fp8row_skinny",
-                         "sm90_fp8row_grouped"});
+                         "sm90_fp8row_grouped",  "sm90_fp8row_stream"});
        },
        30}};
   // Copy ops that read another GPU's memory.

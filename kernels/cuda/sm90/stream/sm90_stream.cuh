@@ -46,7 +46,7 @@ __device__ __forceinline__ void StartStream(const StreamLaunch& launch, const Sm
   if (!ptx::ElectOne()) return;
   ptx::PrefetchTensorMap(&launch.row_map);
   ptx::PrefetchTensorMap(&launch.col_map);
-  if constexpr (C.promotes()) ptx::PrefetchTensorMap(&launch.scale_map);
+  if constexpr (C.scales_blocks()) ptx::PrefetchTensorMap(&launch.scale_map);
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
@@ -114,13 +114,17 @@ struct AddingMath : Math<C> {
     this->template RunByFirst<LeastOf(C.mma_cols(), kRun)>(steps, kRun - tile.col0 % kRun);
   }
 };
-template <GemmConfig C, bool kPromotes = C.promotes()>
+template <GemmConfig C, bool kPromotes = C.promotes(), bool kScalesBlocks = C.scales_blocks()>
 struct StreamMathOf {
+  using Type = DirectMath<C>;
+};
+template <GemmConfig C>
+struct StreamMathOf<C, true, true> {
   using Type = AddingMath<C>;
 };
 template <GemmConfig C>
-struct StreamMathOf<C, false> {
-  using Type = DirectMath<C>;
+struct StreamMathOf<C, true, false> {
+  using Type = RowMath<C>;
 };
 
 template <GemmConfig C>
@@ -138,6 +142,7 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
       ptx::NamedBarrier(kThereBarrier + out.group, kFlagThreads);
       walk.EachCtaBefore([&](int cta) { TakePartial<C>(launch.stream, cta, result); });
     };
+    if (walk.EndsTile()) out.FetchScales(tile);
     if constexpr (C.promotes()) {
       math.Clear();
       if (walk.EndsTile() && walk.from > 0 && launch.stream.takes_first) take();
@@ -151,6 +156,10 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
     }
     if (walk.from > 0 && !(C.promotes() && launch.stream.takes_first)) take();
     out.tile = tile;
+    if constexpr (C.scales_results()) {
+      out.AwaitScales();
+      out.scales.ApplyInPlace(result);
+    }
     StoreWhole<C>(launch, smem, out, result);
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }

@@ -15,7 +15,7 @@ struct StreamEntry {
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                C.smem_bytes());
+                                C.dense_smem_bytes());
   }
   static cudaLaunchConfig_t Config(int ctas, cudaLaunchAttribute* programmatic) {
     programmatic->id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -23,7 +23,7 @@ struct StreamEntry {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(ctas);
     config.blockDim = dim3(StreamThreads(C));
-    config.dynamicSmemBytes = C.smem_bytes();
+    config.dynamicSmemBytes = C.dense_smem_bytes();
     config.attrs = programmatic;
     return config;
   }
@@ -43,7 +43,7 @@ struct StreamEntry {
     }
     if (code == cudaSuccess) {
       code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kKernel, StreamThreads(C),
-                                                           C.smem_bytes());
+                                                           C.dense_smem_bytes());
     }
     *clusters = sms * ctas;
     return code;

@@ -65,6 +65,7 @@ extern const GemmFamilyEntry kSm90Fp8RowSkinny = kNone;
 extern const StreamFamilyEntry kSm90Bf16Stream = {kNone, nullptr};
 extern const StreamFamilyEntry kSm90F16Stream = {kNone, nullptr};
 extern const StreamFamilyEntry kSm90Fp8Stream = {kNone, nullptr};
+extern const StreamFamilyEntry kSm90Fp8RowStream = {kNone, nullptr};
 
 GemmVariant DirectVariant(Mma mma) {
   for (int family = 0; family < kNumGemmFamilies; ++family) {
