@@ -46,6 +46,7 @@ inline constexpr const char* kModelFeatureNames[] = {
 inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
 inline constexpr size_t kRowsFeature = 6;  // m
 inline constexpr size_t kStreamsFeature = kModelFeatureCount - 1;
+inline constexpr size_t kRowsFeature = 6;  // "m"
 using ModelFeatures = std::array<float, kModelFeatureCount>;
 
 // The natural logarithm of the time over the rough one, within kLeastCorrection and
