@@ -46,7 +46,6 @@ inline constexpr const char* kModelFeatureNames[] = {
 inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
 inline constexpr size_t kRowsFeature = 6;  // m
 inline constexpr size_t kStreamsFeature = kModelFeatureCount - 1;
-inline constexpr size_t kRowsFeature = 6;  // "m"
 using ModelFeatures = std::array<float, kModelFeatureCount>;
 
 // The natural logarithm of the time over the rough one, within kLeastCorrection and
@@ -54,9 +53,8 @@ using ModelFeatures = std::array<float, kModelFeatureCount>;
 inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
 // FP8's kernels have trees of their own, as have INT8's with block scales and those of stream-k, of
-// FP8 and of 16 bits; BF16, FP16 and INT8 share. BF16 and FP16 have some on top, fitted to what
-// those miss, and INT8 has others. FP8 with block scales has some on top of both, for
-// some numbers of rows, that are fitted to what its choice loses.
+// FP8 and of 16 bits; BF16, FP16 and INT8 share. Others on top are fitted to what those miss:
+// FP8's with block scales and by row for some numbers of rows, BF16's with FP16's, and INT8's.
 float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda
