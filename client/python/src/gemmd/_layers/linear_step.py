@@ -30,8 +30,23 @@ _LABEL_BY_ROW = "gemmd.Linear.row/1"
 _BIAS = "+bias"
 
 
+class Scaled:
+    """What has scales of one kind or the other; a dataclass of weights says which."""
+
+    by_row: bool
+
+    @property
+    def granularity(self) -> Granularity:
+        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_128X128
+
+    @property
+    def of_activations(self) -> Granularity:
+        """Of an operand that the weights multiply."""
+        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_1X128
+
+
 @dataclass(frozen=True)
-class Weights:
+class Weights(Scaled):
     """One buffer with everything that does not change: values [n, k], their scales, a bias.
 
     Attributes
@@ -51,15 +66,6 @@ class Weights:
     @property
     def quantized(self) -> bool:
         return bool(self.dtype == dtypes.float8_e4m3fn)
-
-    @property
-    def granularity(self) -> Granularity:
-        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_128X128
-
-    @property
-    def of_activations(self) -> Granularity:
-        """Of an operand that the weights multiply."""
-        return of_activations(self.by_row)
 
     @property
     def scales_shape(self) -> tuple[int, ...]:
@@ -148,11 +154,6 @@ class Weights:
         if not self.has_bias:
             return None
         return buffer.tensor((self.n,), "f32", offset_bytes=self.bias_at)
-
-
-def of_activations(by_row: bool) -> Granularity:
-    """Of an operand that weights with scales by row, or of blocks, multiply."""
-    return Granularity.PER_ROW if by_row else Granularity.BLOCK_1X128
 
 
 def quantized_bytes(shape: tuple[int, int], kind: Granularity = Granularity.BLOCK_1X128) -> int:

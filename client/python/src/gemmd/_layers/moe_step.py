@@ -13,8 +13,8 @@ import numpy as np
 from gemmd import dtypes, grouped, ops
 from gemmd._layers.linear_step import (
     Forward,
+    Scaled,
     Way,
-    of_activations,
     quantized_bytes,
     quantized_in,
     starts_of,
@@ -32,7 +32,7 @@ _ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
 
 
 @dataclass(frozen=True)
-class ExpertWeights:
+class ExpertWeights(Scaled):
     """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, and
     their scales behind them.
 
@@ -50,15 +50,6 @@ class ExpertWeights:
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.experts, self.n, self.k
-
-    @property
-    def granularity(self) -> Granularity:
-        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_128X128
-
-    @property
-    def of_activations(self) -> Granularity:
-        """Of an operand that the weights multiply."""
-        return of_activations(self.by_row)
 
     @property
     def scales_shape(self) -> tuple[int, ...]:
