@@ -51,7 +51,8 @@ struct ArmedReport {
 
 // Move-only. For one thread at a time, but Wait may be another's than Ring's. One run at a time: to
 // have several under way, arm the plan several times. The destructor disarms, waiting 5 s at most;
-// synchronise the streams that ring it before.
+// synchronise the streams that ring it before. A forked child is refused (FAILED_PRECONDITION,
+// FORKED), and its copy disarms nothing.
 class Armed {
  public:
   Armed();  // nothing armed
@@ -88,6 +89,7 @@ class Armed {
 
  private:
   const State& state() const;  // of an empty one where there is none
+  absl::Status MayCall() const;
 
   std::unique_ptr<State> state_;
 };

@@ -74,7 +74,7 @@ class Replicas {
     }
   }
 
-  // How many are prepared and take work now.
+  // How many are prepared and take work now; none in a forked child.
   int serving() const { return pool_->serving(); }
 
  private:

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/armed/slot.h"
 #include "client/cpp/internal/calls/arming.h"
+#include "client/cpp/internal/connect/forked.h"
 #include "client/cpp/internal/connect/session_core.h"
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/plan.h"
@@ -79,6 +80,7 @@ Armed::Armed(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Armed::Armed(Armed&&) noexcept = default;
 
 Armed::~Armed() {
+  if (Forked()) state_.release();  // the slot is the parent's, which still rings it
   if (!state_) return;
   const absl::Status status = Disarm({.timeout = kDisarmTimeout});
   (void)status;  // the session's end disarms, too
@@ -91,18 +93,24 @@ Armed& Armed::operator=(Armed&& other) noexcept {
 }
 
 const Armed::State& Armed::state() const {
+  if (state_) return *state_;
   static const State& none = *new State;
-  return state_ ? *state_ : none;
+  return none;
 }
 
 int Armed::slot() const { return state().index; }
 const std::string& Armed::device() const { return state().device; }
 absl::Duration Armed::estimate() const { return state().estimate; }
 
-absl::Status Armed::Ring() { return state_ ? ToStatus(state_->slot->Ring()) : Nothing(); }
+absl::Status Armed::MayCall() const { return state_ ? CheckForked() : Nothing(); }
+
+absl::Status Armed::Ring() {
+  if (absl::Status may = MayCall(); !may.ok()) return may;
+  return ToStatus(state_->slot->Ring());
+}
 
 absl::Status Armed::Wait(absl::Duration timeout) {
-  if (!state_) return Nothing();
+  if (absl::Status may = MayCall(); !may.ok()) return may;
   const bool forever = timeout == absl::InfiniteDuration();
   return ToStatus(state_->slot->Wait(forever ? -1 : std::max(0.0, absl::ToDoubleSeconds(timeout))));
 }
@@ -110,11 +118,13 @@ absl::Status Armed::Wait(absl::Duration timeout) {
 bool Armed::Done() const { return state_ && state_->slot->Done(); }
 
 absl::Status Armed::RingOn(CUstream_st* stream) {
-  return state_ ? ToStatus(state_->slot->RingOn(stream)) : Nothing();
+  if (absl::Status may = MayCall(); !may.ok()) return may;
+  return ToStatus(state_->slot->RingOn(stream));
 }
 
 absl::Status Armed::WaitOn(CUstream_st* stream) {
-  return state_ ? ToStatus(state_->slot->WaitOn(stream)) : Nothing();
+  if (absl::Status may = MayCall(); !may.ok()) return may;
+  return ToStatus(state_->slot->WaitOn(stream));
 }
 
 absl::Status Armed::status() const { return state_ ? ToStatus(state_->slot->Status()) : Nothing(); }
@@ -129,7 +139,7 @@ ArmedReport Armed::report() const {
 }
 
 absl::Status Armed::Disarm(const CallOptions& options) {
-  if (!state_) return Nothing();
+  if (absl::Status may = MayCall(); !may.ok()) return may;
   const std::unique_ptr<State> state = std::move(state_);
   // The slot goes after the answer: from then on the library ends what streams still ring.
   return SendDisarm(*state->session, state->index, options);

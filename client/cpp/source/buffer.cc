@@ -48,8 +48,9 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 const Buffer::State& Buffer::state() const {
+  if (state_) return *state_;
   static const State& none = *new State;
-  return state_ ? *state_ : none;
+  return none;
 }
 
 const Handle& Buffer::id() const { return state().id; }

@@ -28,8 +28,10 @@ Plan& Plan::operator=(Plan&& other) noexcept {
 }
 
 const Plan::State& Plan::state() const {
+  if (state_) return *state_;
+  // Not before: to make it makes a channel, and a forked child must not.
   static const State& none = *new State{.session = SessionCore::None()};
-  return state_ ? *state_ : none;
+  return none;
 }
 
 const Handle& Plan::id() const { return state().id; }

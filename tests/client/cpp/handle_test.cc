@@ -1,7 +1,5 @@
-// Handles that hold nothing, are moved onto themselves, or are inherited by a fork.
+// Handles that hold nothing, were moved from, or are moved onto themselves.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -9,7 +7,6 @@
 #include "client/cpp/armed.h"
 #include "client/cpp/client.h"
 #include "client/cpp/errors.h"
-#include "client/cpp/replicas.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/device_service.pb.h"
 #include "tests/client/cpp/fake_daemon.h"
@@ -99,45 +96,6 @@ TEST(HandleTest, ATraceparentThatNoHeaderTakesIsRefused) {
   EXPECT_EQ(session.ExecuteAsync(OpList(), {.call = call}).get().status().code(), kInvalid);
   EXPECT_EQ(session.OpenQueue({.traceparent = call.traceparent}).status().code(), kInvalid);
   EXPECT_EQ(buffer.Upload("byte", 0, {.call = call}).status().code(), kInvalid);
-}
-
-// What a child answers: how far it got, so that a failure says where.
-int InChild(Client client, Session session, Buffer buffer, Plan plan, Queue queue,
-            Replicas<int> replicas, const std::string& target) {
-  if (replicas.serving() != 1) return 8;
-  if (ReasonOf(session.Execute(OpList()).status()) != "FORKED") return 1;
-  if (ReasonOf(session.ExecuteAsync(OpList()).get().status()) != "FORKED") return 2;
-  if (ReasonOf(buffer.Upload("byte").status()) != "FORKED") return 3;
-  if (ReasonOf(plan.Run().status()) != "FORKED") return 4;
-  if (ReasonOf(queue.Submit(OpList()).status()) != "FORKED") return 5;
-  if (ReasonOf(client.GetServerInfo().status()) != "FORKED") return 6;
-  if (ReasonOf(Client::Connect(target).status()) != "FORKED") return 7;
-  return 0;
-}
-
-TEST(HandleTest, AForkedChildIsRefusedAndItsEndHarmsNothing) {
-  FakeDaemon daemon;
-  Client client = ConnectTo(daemon);
-  Session session = *client.OpenSession();
-  Buffer buffer = *session.CreateBuffer({.size_bytes = 4});
-  Plan plan = *session.CreatePlan(OpList());
-  Queue queue = *session.OpenQueue();
-  auto replicas = *Replicas<int>::Open({daemon.target()}, [](Session&) { return 1; });
-  const int sessions = daemon.OpenSessions();
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(30);  // a child that hangs ends by a signal
-    _exit(InChild(std::move(client), std::move(session), std::move(buffer), std::move(plan),
-                  std::move(queue), std::move(replicas), daemon.target()));
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "the step of InChild that failed";
-  EXPECT_EQ(daemon.OpenSessions(), sessions);
-  EXPECT_TRUE(session.KeepAlive({.timeout = absl::Seconds(20)}).ok());
-  EXPECT_TRUE(queue.Close().ok());
 }
 
 }  // namespace

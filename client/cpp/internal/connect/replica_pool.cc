@@ -181,6 +181,7 @@ std::string ReplicaPool::WhyNone() const {
 }
 
 int ReplicaPool::serving() const {
+  if (Forked()) return 0;  // and a thread that was not forked may have held the lock
   absl::MutexLock lock(&mu_);
   return static_cast<int>(
       std::count_if(replicas_.begin(), replicas_.end(), [](const auto& replica) {
@@ -197,6 +198,7 @@ ReplicaPool::Turn::~Turn() {
 }
 
 absl::Status ReplicaPool::Turn::Find() {
+  if (absl::Status here = CheckForked(); !here.ok()) return here;
   absl::MutexLock lock(&pool_.mu_);
   while ((seat_ = pool_.Choose()) == nullptr) {
     give_up_ = std::min(give_up_, absl::Now() + pool_.options_.patience);
