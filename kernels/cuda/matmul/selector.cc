@@ -78,8 +78,8 @@ std::optional<GemmPick> GemmSelector::FromHit(const MatmulProblem& problem,
     if (!pick.has_value()) fastest = tuned.seconds;
     if (tuned.seconds > kAsFast * fastest) break;
     if (!pick.has_value() || variant.split < pick->variant.split) {
-      pick = GemmPick{variant, hit.tuned ? ChoiceReason::kTuned : ChoiceReason::kTable,
-                      tuned.seconds, found->second};
+      pick =
+          GemmPick{variant, hit.tuned ? ChoiceReason::kTuned : ChoiceReason::kTable, tuned.seconds};
     }
   }
   return pick;
@@ -99,7 +99,7 @@ std::optional<GemmPick> GemmSelector::FromModel(const MatmulProblem& problem) co
     if (best.has_value() && rough_seconds * LeastOfRough() > best->estimated_seconds) break;
     const double seconds = CorrectedSeconds(enabled_[index], problem, device_, rough_seconds);
     if (!best.has_value() || seconds < best->estimated_seconds) {
-      best = GemmPick{enabled_[index], ChoiceReason::kModel, seconds, index};
+      best = GemmPick{enabled_[index], ChoiceReason::kModel, seconds};
     }
   }
   return best;
@@ -131,7 +131,6 @@ std::vector<RankedVariant> GemmSelector::Rank(const MatmulProblem& problem) cons
   for (const GemmVariant& variant : enabled_) {
     RankedVariant entry{variant, device.empty() ? WhyNot(variant, problem) : device};
     if (entry.why_not.empty()) entry.modelled_seconds = ModelSeconds(variant, problem, device_);
-    entry.index = static_cast<int>(ranked.size());
     ranked.push_back(std::move(entry));
   }
   const TuningTable::Hit hit = HitFor(problem);

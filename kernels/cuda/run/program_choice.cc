@@ -35,7 +35,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
   const absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(problem, op.kernel, ByOf(op));
   if (!pick.ok()) return pick.status();
   task.member = pick->member;
-  task.gemm = matmuls_++;
+  task.launch_index = matmuls_++;
   scratch_bytes_ = std::max(scratch_bytes_, kernels.matmul.ScratchBytes(pick->member, problem));
   return pick->choice;
 }
@@ -74,7 +74,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
         "the kernel for any grouped matmul is disabled on this device; TMA kernels: ", why));
   }
   task.grouped = LayoutOf(op, fp8, fused);
-  task.gemm = grouped_++;
+  task.launch_index = grouped_++;
   if (task.grouped->scratch_bytes > kMaxScratchBytes) {
     return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
                                                  " bytes of scratch memory, limit ",
@@ -113,7 +113,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp&
         "the kernel for any k-grouped matmul is disabled on this device; TMA kernels: ", why));
   }
   task.k_grouped = LayoutOf(op, fast);
-  task.gemm = k_grouped_++;
+  task.launch_index = k_grouped_++;
   if (task.k_grouped->scratch_bytes > kMaxScratchBytes) {
     return absl::UnimplementedError(absl::StrCat("it takes ", task.k_grouped->scratch_bytes,
                                                  " bytes of scratch memory, limit ",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -51,10 +52,10 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
     return absl::InvalidArgumentError(
         absl::StrCat("device ", ordinal, " is beyond the limit of ", kMaxDevices, " devices"));
   }
-  static std::array<absl::flat_hash_map<std::string, Slot>, kMaxDevices> slots;
+  static std::array<std::map<GemmVariant, Slot>, kMaxDevices> slots;
   static absl::Mutex mutex;
   absl::MutexLock lock(&mutex);
-  auto [entry, added] = slots[ordinal].try_emplace(Name(variant));
+  auto [entry, added] = slots[ordinal].try_emplace(variant);
   Slot& slot = entry->second;
   if (added) {
     const GemmFamilyEntry& family = variant.entry();
@@ -152,7 +153,7 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
     for (const GemmVariant& variant : AllVariants()) map->emplace(Name(variant), variant);
     return map;
   }();
-  const auto found = by_name->find(std::string(name));
+  const auto found = by_name->find(Text(name));
   if (found == by_name->end()) return std::nullopt;
   return found->second;
 }
@@ -246,10 +247,11 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8
 }
 
 absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream) {
-  if (variant.streams_k()) {
-    return ToStatus(variant.stream_entry().launch(variant.config, launch, stream), Name(variant));
-  }
-  return ToStatus(variant.entry().launch(variant.config, launch, stream), Name(variant));
+  const cudaError_t code = variant.streams_k()
+                               ? variant.stream_entry().launch(variant.config, launch, stream)
+                               : variant.entry().launch(variant.config, launch, stream);
+  // The name is put together for an error alone.
+  return code == cudaSuccess ? absl::OkStatus() : ToStatus(code, Name(variant));
 }
 
 }  // namespace gemmd::kernels::cuda

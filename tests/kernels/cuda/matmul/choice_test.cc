@@ -70,6 +70,7 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
   for (const GemmVariant& variant : AllVariants()) {
     EXPECT_TRUE(names.insert(Name(variant)).second) << Name(variant);
     EXPECT_EQ(FindVariant(Name(variant)), variant);
+    EXPECT_EQ(AllVariants()[IndexOf(variant)], variant) << Name(variant);
   }
   EXPECT_FALSE(FindVariant("no_such_kernel").has_value());
 }
