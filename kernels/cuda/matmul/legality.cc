@@ -142,7 +142,7 @@ std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
 
 std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operand,
                           ScaleGranularity block, int64_t rows, int64_t k) {
-  const DType multiplied = OperandOf(mma);
+  const DType multiplied = KindOf(mma).operand;
   if (operand.dtype != multiplied) {
     return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply ",
                   Text(Name(multiplied)));
@@ -289,8 +289,6 @@ std::string ResultWhyNot(const Fp8GemmArgs& args) {
 }
 
 }  // namespace
-
-DType OperandOf(Mma mma) { return KindOf(mma).operand; }
 
 std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;

@@ -10,9 +10,6 @@
 
 namespace gemmd::kernels::cuda {
 
-// The type of the operands that such kernels multiply.
-DType OperandOf(Mma mma);
-
 // Empty when `variant` serves `problem`; else one reason, with value, limit and remedy:
 // "k=70: rows of a are 70 bytes apart, not a multiple of 16; pad lda to 80".
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem);

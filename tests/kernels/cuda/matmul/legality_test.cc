@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/matmul/operand_kind.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {
@@ -117,7 +118,7 @@ TEST(LegalityTest, OperandsMustBeBlockScaledFp8) {
 TEST(LegalityTest, EachKindMultipliesItsOwnType) {
   for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8}) {
     const GemmVariant variant = DirectVariant(mma);
-    EXPECT_EQ(WhyNot(variant, DirectProblem(OperandOf(mma), 64, 4096, 7168)), "");
+    EXPECT_EQ(WhyNot(variant, DirectProblem(KindOf(mma).operand, 64, 4096, 7168)), "");
     EXPECT_THAT(WhyNot(variant, Fp8Problem(64, 4096, 7168)),
                 HasSubstr("a is e4m3; these kernels multiply "));
   }
