@@ -59,14 +59,14 @@ const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, DType type) {
 }
 
 // Rounding alone, and every unit of 16 bytes in d or outside.
-bool StoresByCopy(const Fp8GemmArgs& args) {
+bool StoresByCopy(const GemmArgs& args) {
   return args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
          args.bias == nullptr && !args.relu && args.n % 8 == 0 && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
 }
 
-absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
-                                           const Fp8GemmArgs& args, int64_t matrices) {
+absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family, const GemmArgs& args,
+                                           int64_t matrices) {
   const absl::Status ready = ToStatus(family.prepare(), "preparing a grouped kernel");
   if (!ready.ok()) return ready;
   const GemmConfig& thin = family.configs[kThinTile];
@@ -232,7 +232,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.copy = CopyOfA(args, layout.copies, scratch);
     const GroupedFamilyEntry& family = FamilyOf(layout, op.a.values.dtype);
     // Matrices that lie apart have a map each, like the one of the first.
-    auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
+    auto launch = PrepareTiles(family, GemmArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);
     if (!launch.ok()) return launch.status();
     launches.family = &family;

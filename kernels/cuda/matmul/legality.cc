@@ -234,7 +234,7 @@ std::string BatchStrideWhyNot(const char* name, int64_t batch, int64_t stride, i
                 "; pad them to ", RoundUp(bytes, alignment));
 }
 
-std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
+std::string ScalesWhyNot(Mma mma, const GemmArgs& args) {
   if (KindOf(mma).scales == KindScales::kAtTheEnd) {
     for (auto [name, scales] :
          {std::pair{"a_scales", args.a_scales}, {"b_scales", args.b_scales}}) {
@@ -275,7 +275,7 @@ std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
   return "";
 }
 
-std::string ResultWhyNot(const Fp8GemmArgs& args) {
+std::string ResultWhyNot(const GemmArgs& args) {
   const int64_t size = args.out == OutType::kF32 ? 4 : 2;
   if (args.m > 1 && args.ldd < args.n) {
     return StrCat("ldd=", args.ldd, " is below n=", args.n, "; raise it to ", args.n);
@@ -314,8 +314,8 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   return why;
 }
 
-std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args) {
-  const Fp8GemmArgs& g = args;
+std::string WhyNot(const GemmVariant& variant, const GemmArgs& args) {
+  const GemmArgs& g = args;
   const Mma mma = variant.shape().mma;
   const int64_t size = variant.shape().element_bytes();
   std::string why = ExtentsWhyNot(mma, g.batch, g.m, g.n, g.k);

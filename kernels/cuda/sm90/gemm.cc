@@ -85,7 +85,7 @@ int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int 
 }
 
 // Whether all who read a part of B do so at one time.
-bool StreamsB(int64_t m_tiles, int64_t tiles, const Fp8GemmArgs& args, int at_once) {
+bool StreamsB(int64_t m_tiles, int64_t tiles, const GemmArgs& args, int at_once) {
   const bool shared = args.batch > 1 && args.b_batch == 0;
   return tiles <= at_once || (m_tiles == 1 && !shared);
 }
@@ -98,7 +98,7 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
 }
 
 // Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
-bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
+bool StoresByCopy(const GemmConfig& shape, const GemmArgs& args, int split) {
   return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
          args.beta == 0.0f && args.bias == nullptr && !args.relu && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
@@ -158,7 +158,7 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
   return found->second;
 }
 
-absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const GemmArgs& args,
                                            std::byte* scratch, const DeviceTraits& device) {
   const absl::StatusOr<int> at_once = ClustersAtOnce(variant, device.ordinal);
   if (!at_once.ok()) return at_once.status();

@@ -71,7 +71,7 @@ inline int64_t PartialBytes(const GemmVariant& variant, const DeviceTraits& devi
 // Tensor maps and grid for `args`, which must be legal for `variant` (legality.h). `scratch`:
 // PartialBytes, as MatmulFamily::Prepare has it. Of what is no stream the GemmLaunch alone counts.
 // INVALID_ARGUMENT when the driver refuses a tensor map, with the offending value.
-absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const GemmArgs& args,
                                            std::byte* scratch, const DeviceTraits& device);
 
 // Queues it on `stream` of the current device. Thread-safe.

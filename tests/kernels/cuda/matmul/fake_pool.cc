@@ -131,9 +131,9 @@ MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k) {
   return problem;
 }
 
-Fp8GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k) {
+GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k) {
   const auto address = [](uintptr_t value) { return reinterpret_cast<uint8_t*>(value << 32); };
-  Fp8GemmArgs args;
+  GemmArgs args;
   args.m = m;
   args.n = n;
   args.k = k;
