@@ -68,12 +68,12 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
   };
   const bool fused = why_apart.empty() &&
                      (forced ? op.kernel == kernels.fp8_gate : seconds(true) <= seconds(false));
-  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == tma));
-  if (!fp8 && any.empty()) {
+  const bool by_tma = fused || (why.empty() && (!forced || op.kernel == tma));
+  if (!by_tma && any.empty()) {
     return absl::UnimplementedError(absl::StrCat(
         "the kernel for any grouped matmul is disabled on this device; TMA kernels: ", why));
   }
-  task.grouped = LayoutOf(op, fp8, fused);
+  task.grouped = LayoutOf(op, by_tma, fused);
   task.launch_index = grouped_++;
   if (task.grouped->scratch_bytes > kMaxScratchBytes) {
     return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
@@ -81,13 +81,13 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                                                  kMaxScratchBytes, "; split it"));
   }
   scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
-  const ChoiceReason reason = forced ? ChoiceReason::kForced
-                              : fp8  ? ChoiceReason::kModel
-                                     : ChoiceReason::kFallback;
-  return KernelChoice{fused ? kernels.fp8_gate
-                      : fp8 ? tma
-                            : any,
-                      reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
+  const ChoiceReason reason = forced   ? ChoiceReason::kForced
+                              : by_tma ? ChoiceReason::kModel
+                                       : ChoiceReason::kFallback;
+  return KernelChoice{fused    ? kernels.fp8_gate
+                      : by_tma ? tma
+                               : any,
+                      reason, GroupedSeconds(op, by_tma, kernels.memory_bytes_per_s, fused)};
 }
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp& op,

@@ -74,8 +74,8 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
       const auto& op = std::get<GroupedMatmulOp>(task.op);
       const bool alone = !grouped->directory && grouped->tables.empty() && !grouped->copy;
-      if (grouped->fp8 && alone) {
-        grouped->fp8->weights_first =
+      if (grouped->block_scaled && alone) {
+        grouped->block_scaled->weights_first =
             WereThereBefore(i, *launches, {&op.groups, &op.b.values, &*op.b.scales}, slots);
       }
       launches->grouped.push_back(*std::move(grouped));
