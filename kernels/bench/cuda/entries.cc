@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/bench/cuda/device_buffer.h"
 #include "kernels/cuda/device/cuda_status.h"
@@ -122,9 +121,7 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
     }
   }
   for (const GemmVariant& variant : variants) {
-    const absl::Span<const GemmVariant> all = cuda::AllVariants();
-    const auto found = absl::c_find(all, variant);
-    absl::StatusOr<Entry> entry = EntryOf(tma, static_cast<int>(found - all.begin()), workload);
+    absl::StatusOr<Entry> entry = EntryOf(tma, IndexOf(variant), workload);
     // One that does not fit this device, or these addresses, is one candidate less, unless it is
     // the choice.
     const bool refused =

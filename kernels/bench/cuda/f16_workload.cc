@@ -32,8 +32,8 @@ absl::Status F16Workload::Prepare(const Shape& shape, uint64_t seed, cudaStream_
   return absl::OkStatus();
 }
 
-cuda::Fp8GemmArgs F16Workload::args(const Shape& part) const {
-  cuda::Fp8GemmArgs args;
+cuda::GemmArgs F16Workload::args(const Shape& part) const {
+  cuda::GemmArgs args;
   args.m = part.m;
   args.n = part.n;
   args.k = part.k;

@@ -24,7 +24,7 @@ class F16Workload {
   absl::Status Prepare(const Shape& shape, uint64_t seed, cudaStream_t stream);
 
   // The first rows, columns and k's; D is dense. `a` and `b` point to FP16, strides in elements.
-  cuda::Fp8GemmArgs args(const Shape& part) const;
+  cuda::GemmArgs args(const Shape& part) const;
 
   // Poisons D, calls, and compares D with float64 and what lies beyond it with the poison.
   absl::StatusOr<Errors> Check(const Shape& part, const Call& call, cudaStream_t stream);

@@ -15,7 +15,7 @@ namespace {
 
 // Dense operands at the best alignment, as Workload makes them.
 MatmulProblem PlainProblem(const Shape& shape, DType dtype) {
-  cuda::Fp8GemmArgs args;
+  cuda::GemmArgs args;
   args.m = shape.m;
   args.n = shape.n;
   args.k = shape.k;

@@ -30,6 +30,7 @@
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/selector.h"
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/tuning/tuning_table.h"
@@ -67,7 +68,7 @@ bool ContainsAny(const std::string& name, const std::vector<std::string>& texts)
 std::vector<cuda::GemmVariant> PoolOf(const Options& options) {
   std::vector<cuda::GemmVariant> pool;
   for (const cuda::GemmVariant& variant : cuda::AllVariants()) {
-    if (cuda::OperandOf(variant.shape().mma) != options.dtype) continue;
+    if (cuda::KindOf(variant.shape().mma).operand != options.dtype) continue;
     const std::string name = Name(variant);
     if (!options.only.empty() && !ContainsAny(name, options.only)) continue;
     if (!ContainsAny(name, options.skip)) pool.push_back(variant);

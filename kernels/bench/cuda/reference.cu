@@ -8,7 +8,7 @@ namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::ElementType;
-using cuda::Fp8GemmArgs;
+using cuda::GemmArgs;
 
 constexpr int kTile = 64;  // rows and columns of D a CTA
 constexpr int kStep = 16;  // of k
@@ -36,23 +36,23 @@ __device__ double Decode(const void* values, int64_t i, ElementType type) {
 }
 
 // Scales by row lie next to each other; of blocks, rows are at least four apart.
-__device__ bool BlockScaled(const Fp8GemmArgs& args, ElementType type) {
+__device__ bool BlockScaled(const GemmArgs& args, ElementType type) {
   return (type == ElementType::kE4M3 || type == ElementType::kI8) && args.b_scales_ld > 1;
 }
 
-__device__ double ScaleOfA(const Fp8GemmArgs& args, ElementType type, int64_t row, int64_t kk) {
+__device__ double ScaleOfA(const GemmArgs& args, ElementType type, int64_t row, int64_t kk) {
   if (args.a_scales == nullptr) return 1;
   return BlockScaled(args, type) ? args.a_scales[kk / 128 * args.a_scales_ld + row]
                                  : args.a_scales[row * args.a_scales_ld];
 }
-__device__ double ScaleOfB(const Fp8GemmArgs& args, ElementType type, int64_t column, int64_t kk) {
+__device__ double ScaleOfB(const GemmArgs& args, ElementType type, int64_t column, int64_t kk) {
   if (args.b_scales == nullptr) return 1;
   return BlockScaled(args, type) ? args.b_scales[column / 128 * args.b_scales_ld + kk / 128]
                                  : args.b_scales[column * args.b_scales_ld];
 }
 
 __global__ void __launch_bounds__(kThreads)
-    ReferenceKernel(Fp8GemmArgs args, ElementType type, ReferenceRows rows) {
+    ReferenceKernel(GemmArgs args, ElementType type, ReferenceRows rows) {
   __shared__ double a[kStep][kTile + 1];
   __shared__ double b[kStep][kTile + 1];
   const int tx = threadIdx.x % kSide;
@@ -110,7 +110,7 @@ __device__ double WarpSum(double x) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    ErrorsKernel(Fp8GemmArgs args, ReferenceRows rows, ErrorSums* sums) {
+    ErrorsKernel(GemmArgs args, ReferenceRows rows, ErrorSums* sums) {
   const ElementType out = args.out == cuda::OutType::kF16 ? ElementType::kF16 : ElementType::kBF16;
   const int64_t count = rows.rows * args.n;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -157,7 +157,7 @@ int GridFor(int64_t work) {
 
 }  // namespace
 
-cudaError_t ComputeReference(const Fp8GemmArgs& args, ElementType type, const ReferenceRows& rows,
+cudaError_t ComputeReference(const GemmArgs& args, ElementType type, const ReferenceRows& rows,
                              cudaStream_t stream) {
   if (rows.rows == 0 || args.n == 0) return cudaSuccess;
   const int64_t tiles_m = (rows.rows + kTile - 1) / kTile;
@@ -167,7 +167,7 @@ cudaError_t ComputeReference(const Fp8GemmArgs& args, ElementType type, const Re
   return cudaGetLastError();
 }
 
-cudaError_t AddErrors(const Fp8GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
+cudaError_t AddErrors(const GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
                       cudaStream_t stream) {
   if (rows.rows * args.n == 0) return cudaSuccess;
   ErrorsKernel<<<GridFor(rows.rows * args.n), kThreads, 0, stream>>>(args, rows, sums);

@@ -21,7 +21,7 @@ struct ReferenceRows {
   int64_t rows;
   int64_t row_step;
 };
-cudaError_t ComputeReference(const cuda::Fp8GemmArgs& args, cuda::ElementType type,
+cudaError_t ComputeReference(const cuda::GemmArgs& args, cuda::ElementType type,
                              const ReferenceRows& rows, cudaStream_t stream);
 
 // Sums over the checked elements, x of D and y of the reference. NaN in D makes them NaN.
@@ -32,7 +32,7 @@ struct ErrorSums {
   double dd = 0;  // (x - y)^2
 };
 // Adds to *sums (device memory, zeroed by the caller). D is BF16 or FP16.
-cudaError_t AddErrors(const cuda::Fp8GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
+cudaError_t AddErrors(const cuda::GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
                       cudaStream_t stream);
 
 // Adds to *differing (device memory) the number of 16-bit words where x and y differ. With a null

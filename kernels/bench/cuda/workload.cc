@@ -10,7 +10,7 @@ namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::AnyGemmArgs;
-using cuda::Fp8GemmArgs;
+using cuda::GemmArgs;
 using cuda::MatmulArgs;
 using cuda::ToStatus;
 
@@ -86,7 +86,7 @@ absl::Status Workload::Fill(uint64_t seed, bool with_bf16, cudaStream_t stream) 
 
 cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
   const Place& to = here();
-  const Fp8GemmArgs args = operands();
+  const GemmArgs args = operands();
   const auto either = [](cudaError_t x, cudaError_t y) { return x != cudaSuccess ? x : y; };
   const auto [m, n, k] = shape_;
   const BlockCode code = dtype_ == DType::kI8 ? BlockCode::kI8 : BlockCode::kE4M3;
@@ -132,8 +132,8 @@ absl::Status Workload::Poison(cudaStream_t stream) {
                   "poisoning the output");
 }
 
-Fp8GemmArgs Workload::plain() const {
-  Fp8GemmArgs args;
+GemmArgs Workload::plain() const {
+  GemmArgs args;
   args.m = shape_.m;
   args.n = shape_.n;
   args.k = shape_.k;
@@ -148,8 +148,8 @@ Fp8GemmArgs Workload::plain() const {
   return args;
 }
 
-Fp8GemmArgs Workload::operands() const {
-  Fp8GemmArgs args = plain();
+GemmArgs Workload::operands() const {
+  GemmArgs args = plain();
   if (dtype_ == DType::kF16) args.out = cuda::OutType::kF16;
   args.a_scales = args.b_scales = nullptr;
   if (dtype_ == DType::kBF16 || dtype_ == DType::kF16) return args;
@@ -161,7 +161,7 @@ Fp8GemmArgs Workload::operands() const {
 }
 
 MatmulArgs Workload::integer_args() const {
-  Fp8GemmArgs operands = plain();
+  GemmArgs operands = plain();
   operands.d = here().d_s32.data();
   operands.a_scales = operands.b_scales = nullptr;
   MatmulArgs args = MatmulArgsOf(operands, DType::kI8);
@@ -184,7 +184,7 @@ MatmulArgs Workload::tensor_args() const {
 }
 
 MatmulArgs Workload::bf16_args() const {
-  Fp8GemmArgs operands = plain();
+  GemmArgs operands = plain();
   operands.a = here().a_bf16.data();
   operands.b = here().b_bf16.data();
   operands.a_scales = operands.b_scales = nullptr;
@@ -208,13 +208,13 @@ FloorTraffic Workload::traffic() const {
   return traffic;
 }
 
-bool BlockScaled(const Fp8GemmArgs& args, DType dtype) {
+bool BlockScaled(const GemmArgs& args, DType dtype) {
   return SizeBytes(dtype) == 1 && args.b_scales_ld > 1;
 }
 
 namespace {
 
-AnyGemmArgs AnyArgsOf(const Fp8GemmArgs& args, DType dtype) {
+AnyGemmArgs AnyArgsOf(const GemmArgs& args, DType dtype) {
   const bool blocks = BlockScaled(args, dtype);
   AnyGemmArgs any;
   any.m = args.m;
@@ -235,7 +235,7 @@ AnyGemmArgs AnyArgsOf(const Fp8GemmArgs& args, DType dtype) {
 
 }  // namespace
 
-MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
+MatmulProblem ProblemOf(const GemmArgs& args, DType dtype) {
   const bool blocks = BlockScaled(args, dtype);
   const ScaleGranularity rows =
       SizeBytes(dtype) == 1 ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
@@ -258,7 +258,7 @@ MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
   return problem;
 }
 
-MatmulArgs MatmulArgsOf(const Fp8GemmArgs& args, DType dtype) {
+MatmulArgs MatmulArgsOf(const GemmArgs& args, DType dtype) {
   return {ProblemOf(args, dtype), AnyArgsOf(args, dtype), std::nullopt};
 }
 

@@ -24,9 +24,9 @@
 namespace gemmd::kernels::bench {
 
 // The problem that `args`, with such operands, pose to the selector.
-MatmulProblem ProblemOf(const cuda::Fp8GemmArgs& args, DType dtype);
+MatmulProblem ProblemOf(const cuda::GemmArgs& args, DType dtype);
 // What a family prepares of them.
-cuda::MatmulArgs MatmulArgsOf(const cuda::Fp8GemmArgs& args, DType dtype);
+cuda::MatmulArgs MatmulArgsOf(const cuda::GemmArgs& args, DType dtype);
 
 class Workload {
  public:
@@ -53,7 +53,7 @@ class Workload {
   cuda::ElementType element() const { return static_cast<cuda::ElementType>(dtype_); }
   // The operands with their scales. Of blocks, a_scales_ld and b_scales_ld are rounded up to 4
   // floats. D is BF16, or FP16 of such operands.
-  cuda::Fp8GemmArgs operands() const;
+  cuda::GemmArgs operands() const;
   cuda::MatmulArgs args() const { return MatmulArgsOf(operands(), dtype_); }
   // Of I8, with D in 32 bits and no scales: what cuBLASLt multiplies.
   cuda::MatmulArgs integer_args() const;
@@ -72,7 +72,7 @@ class Workload {
   struct Place {
     DeviceBuffer a, b, a_scales, b_scales, d, a_bf16, b_bf16, d_s32;
   };
-  cuda::Fp8GemmArgs plain() const;  // one float, 1, for all scales
+  cuda::GemmArgs plain() const;  // one float, 1, for all scales
   absl::Status Reserve(Place& place, bool with_bf16);
   absl::Status Fill(uint64_t seed, bool with_bf16, cudaStream_t stream);
   cudaError_t FillOperands(uint64_t seed, cudaStream_t stream);
@@ -98,7 +98,7 @@ using Binding = std::function<absl::StatusOr<Call>(const Workload&)>;
 
 // Whether they have scales of 1x128 and 128x128: those by row lie next to each other, rows of
 // blocks at least four apart.
-bool BlockScaled(const cuda::Fp8GemmArgs& args, DType dtype);
+bool BlockScaled(const cuda::GemmArgs& args, DType dtype);
 
 }  // namespace gemmd::kernels::bench
 

@@ -10,14 +10,14 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool fp8, bool fused,
+Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool by_tma, bool fused,
                       double memory_bytes_per_s) {
   Candidate candidate{.kernel = kernel.name, .why_not = kernel.why_off};
   if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFp8(op);
-  if (candidate.why_not.empty() && fp8) candidate.why_not = WhyNotTma(op);
+  if (candidate.why_not.empty() && by_tma) candidate.why_not = WhyNotTma(op);
   if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFused(op);
   if (candidate.why_not.empty()) {
-    const int64_t scratch = LayoutOf(op, fp8, fused).scratch_bytes;
+    const int64_t scratch = LayoutOf(op, by_tma, fused).scratch_bytes;
     if (scratch > kMaxScratchBytes) {
       candidate.why_not = absl::StrCat("it takes ", scratch, " bytes of scratch memory, limit ",
                                        kMaxScratchBytes, "; split it");
@@ -25,7 +25,7 @@ Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool 
   }
   candidate.feasible = candidate.why_not.empty();
   if (candidate.feasible) {
-    candidate.modelled_seconds = GroupedSeconds(op, fp8, memory_bytes_per_s, fused);
+    candidate.modelled_seconds = GroupedSeconds(op, by_tma, memory_bytes_per_s, fused);
   }
   return candidate;
 }

@@ -58,7 +58,7 @@ std::string DirectOperandWhyNot(const char* name, const Operand& operand, DType 
   return RowsWhyNot(name, operand.values);
 }
 
-absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8GemmArgs& args,
+absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const GemmArgs& args,
                       int64_t matrices, DirectGroupedLaunch& launch) {
   const int64_t bytes = wide.element_bytes(), k = args.k * bytes;
   TensorView wide_a = {.address = args.a,
@@ -161,7 +161,7 @@ absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int confi
   }
   const GemmConfig &wide = direct.entry->wide[config], &thin = direct.entry->thin[config];
   DirectGroupedLaunch& launch = direct.launch;
-  launch.args = Fp8ArgsOf(args, {}, nullptr);
+  launch.args = GemmArgsOf(args, {}, nullptr);
   const int64_t k_bytes = launch.args.k * wide.element_bytes();
   launch.k_blocks = static_cast<int>(CeilDiv(k_bytes, kRowBytes));
   launch.whole_blocks = k_bytes % kRowBytes == 0;

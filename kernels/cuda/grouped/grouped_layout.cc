@@ -177,10 +177,10 @@ std::string MatricesWhyNot(const GroupedMatmulOp& op, DType type) {
 }
 
 // Makes room for a table of the op's matrices.
-void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, Parts& parts) {
+void AddTableParts(const GroupedMatmulOp& op, bool by_tma, GroupedLayout& layout, Parts& parts) {
   const auto groups = static_cast<int64_t>(op.table.size());
   layout.table_offset = parts.Add(groups * static_cast<int64_t>(sizeof(GroupMatrix)));
-  for (int list = 0; fp8 && list < kTileLists; ++list) {
+  for (int list = 0; by_tma && list < kTileLists; ++list) {
     layout.maps_offset[list] = parts.Add(groups * static_cast<int64_t>(sizeof(CUtensorMap)));
   }
 }
@@ -277,19 +277,19 @@ std::string WhyNotTma(const GroupedMatmulOp& op) {
   return WhyNotBlocks(op, op.a.values.dtype == DType::kI8 ? DType::kI8 : DType::kE4M3);
 }
 
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool by_tma, bool fused) {
   const GroupedExtents extents(op);
   const bool counts = op.layout == GroupLayout::kCounts;
   GroupedLayout layout;
-  layout.fp8 = fp8;
+  layout.by_tma = by_tma;
   layout.fused = fused;
-  if (fp8 && !IsDirect(op.a)) {
+  if (by_tma && !IsDirect(op.a)) {
     layout.rows = RowsKernelOf(op, fused);
   }
   Parts parts;
-  if (fp8 && IsDirect(op.a)) {
+  if (by_tma && IsDirect(op.a)) {
     layout.direct_config = DirectConfigOf(op);
-  } else if (fp8) {
+  } else if (by_tma) {
     int slots = 0;
     ForEachTensor(
         Op(op), [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
@@ -302,16 +302,16 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   }
   // The TMA kernels read offsets and counts by themselves, and a gate behind them the former.
   const bool offsets = op.layout == GroupLayout::kOffsets;
-  layout.makes_rows = fp8 ? !offsets && (!counts || (op.gate && !fused)) : op.gate.has_value();
+  layout.makes_rows = by_tma ? !offsets && (!counts || (op.gate && !fused)) : op.gate.has_value();
   if (layout.makes_rows) {
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
   }
-  if (!fp8) {
+  if (!by_tma) {
     layout.counts_offset = parts.Add(kTileLists * sizeof(int32_t));
     layout.tiles_offset[0] =
         parts.Add(layout.most_tiles[0] * static_cast<int64_t>(sizeof(GroupTile)));
   }
-  if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
+  if (!op.table.empty()) AddTableParts(op, by_tma, layout, parts);
   if (op.gate && !fused) {
     layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
     if (layout.makes_rows) {
@@ -324,12 +324,13 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
     layout.product_offset =
         parts.Add(bytes > 1e15 ? int64_t{1} << 50 : static_cast<int64_t>(bytes));
   }
-  if (fp8) parts.Add(1);  // in front of which the tickets lie
+  if (by_tma) parts.Add(1);  // in front of which the tickets lie
   layout.scratch_bytes = parts.end();
   return layout;
 }
 
-double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
+double GroupedSeconds(const GroupedMatmulOp& op, bool by_tma, double memory_bytes_per_s,
+                      bool fused) {
   // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
   constexpr double kFp8Flops = 1.3e15, kI8BlockFlops = 1.2e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
   // Of kernels that apply a gate, as measured at few rows. Their tiles are half as many: where
@@ -358,7 +359,7 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
            (op.layout == GroupLayout::kOffsets ? 0 : kOwnersSeconds);
   }
   return kLaunchesSeconds + (fused ? kFusedSeconds : gate) +
-         std::max(flops / (fp8 ? tma_flops : kAnyFlops),
+         std::max(flops / (by_tma ? tma_flops : kAnyFlops),
                   bytes / (rate * (fused ? kFusedShare : kMemoryShare)));
 }
 

@@ -59,14 +59,14 @@ const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, DType type) {
 }
 
 // Rounding alone, and every unit of 16 bytes in d or outside.
-bool StoresByCopy(const Fp8GemmArgs& args) {
+bool StoresByCopy(const GemmArgs& args) {
   return args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
          args.bias == nullptr && !args.relu && args.n % 8 == 0 && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
 }
 
-absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
-                                           const Fp8GemmArgs& args, int64_t matrices) {
+absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family, const GemmArgs& args,
+                                           int64_t matrices) {
   const absl::Status ready = ToStatus(family.prepare(), "preparing a grouped kernel");
   if (!ready.ok()) return ready;
   const GemmConfig& thin = family.configs[kThinTile];
@@ -177,13 +177,13 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     directory.starts = reinterpret_cast<int32_t*>(scratch + layout.starts_offset);
     directory.sizes = directory.starts + extents.groups;
   }
-  if (!layout.fp8) {
+  if (!layout.by_tma) {
     directory.most_thin_rows = static_cast<int32_t>(extents.rows);
     directory.tile_rows[0] = kAnyGroupedRows;
     directory.lists[0] = {reinterpret_cast<int32_t*>(scratch + layout.counts_offset),
                           reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset[0])};
   }
-  if (layout.makes_rows || !layout.fp8) launches.directory = directory;
+  if (layout.makes_rows || !layout.by_tma) launches.directory = directory;
   GroupedMatmulOp product = op;
   std::vector<std::byte*> with_product(slots.begin(), slots.end());
   if (layout.fused) {
@@ -194,7 +194,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), with_product);
     launches.gated->programmatic = true;
   }
-  if (launches.gated && layout.fp8 && op.layout == GroupLayout::kOffsets) {
+  if (launches.gated && layout.by_tma && op.layout == GroupLayout::kOffsets) {
     launches.gated->range_begin = directory.index;
     launches.gated->range_end = directory.index + extents.groups;
     // The kernels for block scales let the gate start once they have waited for what wrote the
@@ -218,7 +218,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                               .rows = directory.rows,
                               .items = counts};
   const AnyGemmArgs args = ArgsOf(product, with_product);
-  if (!layout.fp8) {
+  if (!layout.by_tma) {
     launches.any = AnyOf(product, args, with_product);
     launches.any->list = directory.lists[0];
     launches.any->most_tiles = layout.most_tiles[0];
@@ -232,7 +232,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.copy = CopyOfA(args, layout.copies, scratch);
     const GroupedFamilyEntry& family = FamilyOf(layout, op.a.values.dtype);
     // Matrices that lie apart have a map each, like the one of the first.
-    auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
+    auto launch = PrepareTiles(family, GemmArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);
     if (!launch.ok()) return launch.status();
     launches.family = &family;
@@ -243,7 +243,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launch->source = source;
     launch->clearing_blocks = ClearingBlocks(extents);
     launch->tickets = reinterpret_cast<TileTickets*>(scratch - kScratchHead);
-    launches.fp8 = *launch;
+    launches.block_scaled = *launch;
     launches.ctas = device.sms;
   }
   if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
@@ -274,8 +274,8 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
     });
   }
   if (launches.any) queue([&](bool) { return LaunchAnyGrouped(*launches.any, stream); });
-  if (launches.fp8) {
-    queue([&, launch = *launches.fp8](bool programmatic) mutable {
+  if (launches.block_scaled) {
+    queue([&, launch = *launches.block_scaled](bool programmatic) mutable {
       launch.source.fault = fault;
       return launches.family->launch(launch, launches.ctas, programmatic, stream);
     });

@@ -49,7 +49,7 @@ inline constexpr int kRowsKernels = 4;
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
-  bool fp8 = false;
+  bool by_tma = false;
   RowsKernel rows = RowsKernel::kFew;
   int direct_config = 0;                // of types without block scales
   bool fused = false;                   // kernels that apply the gate
@@ -66,11 +66,11 @@ struct GroupedLayout {
   DType product = DType::kBF16;
   int64_t scratch_bytes = 0;
 };
-// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate,
+// `by_tma`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate,
 // which do, too.
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused = false);
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool by_tma, bool fused = false);
 
-double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s,
+double GroupedSeconds(const GroupedMatmulOp& op, bool by_tma, double memory_bytes_per_s,
                       bool fused = false);
 
 // Ready to be queued any number of times. Whoever queues it gives the place of its fault.
@@ -79,10 +79,10 @@ struct GroupedLaunches {
   std::vector<TableArgs> tables;  // of matrices that lie apart: what makes their table
   std::optional<ScaleLayoutArgs> copy;
   std::optional<AnyGroupedArgs> any;
-  std::optional<GroupedLaunch> fp8;
+  std::optional<GroupedLaunch> block_scaled;
   const GroupedFamilyEntry* family = nullptr;  // with a fused gate another one
   int ctas = 0;
-  std::optional<DirectGrouped> direct;  // of types without block scales, in place of `fp8`
+  std::optional<DirectGrouped> direct;  // of types without block scales, in its place
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };

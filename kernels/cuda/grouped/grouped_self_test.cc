@@ -269,7 +269,7 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
   // Kept to the end of the run, which may use what it holds.
   auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
-  if (launches.ok() && launches->fp8) launches->fp8->grain = form.grain;
+  if (launches.ok() && launches->block_scaled) launches->block_scaled->grain = form.grain;
   const auto launch = [&] {
     return launches.ok() ? QueueGrouped(*launches, fault, false, (*bench)->stream())
                          : launches.status();

@@ -13,8 +13,8 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
   TableArgs all;
   all.entries = reinterpret_cast<GroupMatrix*>(scratch + layout.table_offset);
   if (launches.any) launches.any->table = all.entries;
-  if (launches.fp8) {
-    GroupedLaunch& launch = *launches.fp8;
+  if (launches.block_scaled) {
+    GroupedLaunch& launch = *launches.block_scaled;
     launch.table = all.entries;
     all.like[kThinTile] = launch.thin_b_map;
     all.like[kWideTile] = launch.gemm.col_map;
@@ -45,7 +45,7 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
       const Operand& matrix = op.table[first + i];
       const std::byte* values = address(matrix.values);
       // Offsets were judged; that slots start at multiples of 256 is the caller's word.
-      if (layout.fp8 && reinterpret_cast<uintptr_t>(values) % kTmaBytes != 0) {
+      if (layout.by_tma && reinterpret_cast<uintptr_t>(values) % kTmaBytes != 0) {
         return absl::InvalidArgumentError(
             absl::StrCat("weights[", first + i, "] lies at ", reinterpret_cast<uintptr_t>(values),
                          ", not a multiple of ", kTmaBytes, "; move it"));

@@ -19,7 +19,7 @@ constexpr int64_t kUnitBytes = 16;  // of a row of d at a time
 // as stays in L2 beside the weights.
 constexpr int kThinBand = 2, kWideBand = 16;
 
-absl::Status MakeMaps(const GemmConfig& config, const Fp8GemmArgs& args, int64_t matrices,
+absl::Status MakeMaps(const GemmConfig& config, const GemmArgs& args, int64_t matrices,
                       GemmLaunch& launch) {
   const TensorView a = {.address = args.a,
                         .cols = args.k,
@@ -96,7 +96,7 @@ std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d) {
   return "";
 }
 
-absl::StatusOr<FusedGate> PrepareGate(int config, const Fp8GemmArgs& args, const GatedArgs& gated,
+absl::StatusOr<FusedGate> PrepareGate(int config, const GemmArgs& args, const GatedArgs& gated,
                                       int64_t matrices, int64_t row_tiles, int sms) {
   const absl::Status ready = ToStatus(kSm90Fp8Gate.prepare(config), "preparing a gate's kernel");
   if (!ready.ok()) return ready;

@@ -29,7 +29,7 @@ struct FusedGate {
 };
 // `args`: the product's, whose d is not looked at; `gated`: where the result goes, and the formula.
 // `row_tiles`: as many as there can be, of this config; `matrices`: of b.
-absl::StatusOr<FusedGate> PrepareGate(int config, const Fp8GemmArgs& args, const GatedArgs& gated,
+absl::StatusOr<FusedGate> PrepareGate(int config, const GemmArgs& args, const GatedArgs& gated,
                                       int64_t matrices, int64_t row_tiles, int sms);
 cudaError_t LaunchGate(const FusedGate& gate, bool programmatic, cudaStream_t stream);
 

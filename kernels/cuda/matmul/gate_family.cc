@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> GateFamily::Prepare(
   const ScaleCopies copies = CopiesOfA(UnplacedArgs(args.problem));
   const bool one_b = g.b.batch_stride == 0;
   const int config = ConfigFor(g.m);
-  auto gate = PrepareGate(config, Fp8ArgsOf(g, copies, scratch), *args.gate, one_b ? 1 : g.batch,
+  auto gate = PrepareGate(config, GemmArgsOf(g, copies, scratch), *args.gate, one_b ? 1 : g.batch,
                           RowTiles(g.batch, g.m), device_.sms);
   if (!gate.ok()) return gate.status();
   gate->launch.gemm.one_b = one_b;

@@ -62,8 +62,8 @@ ScaleCopies CopiesOfA(const AnyGemmArgs& args) {
   return copies;
 }
 
-Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch) {
-  Fp8GemmArgs args;
+GemmArgs GemmArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch) {
+  GemmArgs args;
   args.batch = any.batch;
   args.m = any.m;
   args.n = any.n;

@@ -34,7 +34,7 @@ ScaleCopies CopiesOfA(const AnyGemmArgs& args);
 
 // The arguments for a launch: `scratch` is the copies' memory, at a
 // multiple of 256.
-Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch);
+GemmArgs GemmArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch);
 
 // The launches that make the copies, which come before the matmul's.
 std::optional<ScaleLayoutArgs> CopyOfA(const AnyGemmArgs& any, const ScaleCopies& copies,

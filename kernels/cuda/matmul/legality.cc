@@ -142,7 +142,7 @@ std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
 
 std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operand,
                           ScaleGranularity block, int64_t rows, int64_t k) {
-  const DType multiplied = OperandOf(mma);
+  const DType multiplied = KindOf(mma).operand;
   if (operand.dtype != multiplied) {
     return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply ",
                   Text(Name(multiplied)));
@@ -234,7 +234,7 @@ std::string BatchStrideWhyNot(const char* name, int64_t batch, int64_t stride, i
                 "; pad them to ", RoundUp(bytes, alignment));
 }
 
-std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
+std::string ScalesWhyNot(Mma mma, const GemmArgs& args) {
   if (KindOf(mma).scales == KindScales::kAtTheEnd) {
     for (auto [name, scales] :
          {std::pair{"a_scales", args.a_scales}, {"b_scales", args.b_scales}}) {
@@ -275,7 +275,7 @@ std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
   return "";
 }
 
-std::string ResultWhyNot(const Fp8GemmArgs& args) {
+std::string ResultWhyNot(const GemmArgs& args) {
   const int64_t size = args.out == OutType::kF32 ? 4 : 2;
   if (args.m > 1 && args.ldd < args.n) {
     return StrCat("ldd=", args.ldd, " is below n=", args.n, "; raise it to ", args.n);
@@ -289,8 +289,6 @@ std::string ResultWhyNot(const Fp8GemmArgs& args) {
 }
 
 }  // namespace
-
-DType OperandOf(Mma mma) { return KindOf(mma).operand; }
 
 std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;
@@ -316,8 +314,8 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   return why;
 }
 
-std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args) {
-  const Fp8GemmArgs& g = args;
+std::string WhyNot(const GemmVariant& variant, const GemmArgs& args) {
+  const GemmArgs& g = args;
   const Mma mma = variant.shape().mma;
   const int64_t size = variant.shape().element_bytes();
   std::string why = ExtentsWhyNot(mma, g.batch, g.m, g.n, g.k);

@@ -10,9 +10,6 @@
 
 namespace gemmd::kernels::cuda {
 
-// The type of the operands that such kernels multiply.
-DType OperandOf(Mma mma);
-
 // Empty when `variant` serves `problem`; else one reason, with value, limit and remedy:
 // "k=70: rows of a are 70 bytes apart, not a multiple of 16; pad lda to 80".
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem);
@@ -23,7 +20,7 @@ std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem);
 // The same for problems given by their addresses, where alignment is known exactly. A leading
 // dimension is not looked at when there is a single row: nothing is a stride away from it.
 // PrepareLaunch is free to replace it by one that TMA takes.
-std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args);
+std::string WhyNot(const GemmVariant& variant, const GemmArgs& args);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -40,10 +40,8 @@ GemmPool::GemmPool(GemmPoolOptions options)
       tma_(std::make_unique<TmaFamily>(options_.device, options_.memory_bytes_per_s,
                                        options_.prepare_tma)) {
   AddFamily(*tma_);
-  for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
-    if (!members_[i].off.empty()) continue;
-    enabled_.push_back(AllVariants()[i]);
-    enabled_members_.push_back(i);
+  for (const GemmVariant& variant : AllVariants()) {
+    if (members_[IndexOf(variant)].off.empty()) enabled_.push_back(variant);
   }
   for (const auto& family : options_.families) AddFamily(*family);
   for (int i = 0; i < static_cast<int>(infos_.size()); ++i) by_name_[infos_[i].name] = i;
@@ -171,7 +169,7 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
     const double seconds = gemm->estimated_seconds + GateSeconds(problem);
     const bool rival_gates = other && members_[other->member].family->gates();
     if (!other || seconds <= (rival_gates ? kClearly : 1.0) * other->choice.estimated_seconds) {
-      return PickOf(enabled_members_[gemm->index], gemm->reason, seconds, problem);
+      return PickOf(IndexOf(gemm->variant), gemm->reason, seconds, problem);
     }
   }
   if (other) return *other;
@@ -212,7 +210,7 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   const double gate = GateSeconds(problem);
   for (const RankedVariant& entry :
        ranks->Rank(problem.gate_period > 0 ? ProductOf(problem) : problem)) {
-    const int index = enabled_members_[entry.index];
+    const int index = IndexOf(entry.variant);
     ranked[index] = true;
     Candidate candidate{.kernel = infos_[index].name, .why_not = entry.why_not};
     if (candidate.why_not.empty()) candidate.why_not = apart;

@@ -108,10 +108,9 @@ class GemmPool {
   const GemmPoolOptions options_;
   const std::unique_ptr<const TmaFamily> tma_;
   std::vector<KernelInfo> infos_;  // never resized after construction: choices point at the names
-  std::vector<Member> members_;    // the TMA family's first
+  std::vector<Member> members_;    // the TMA family's first: a variant's is at its IndexOf
   absl::flat_hash_map<std::string_view, int> by_name_;  // into members_
   std::vector<GemmVariant> enabled_;
-  std::vector<int> enabled_members_;  // by enabled_'s index
   mutable absl::Mutex mutex_;
   // By By. Shared with choices under way.
   std::array<std::shared_ptr<const GemmSelector>, 2> selectors_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/tuning/model.h"
 
 namespace gemmd::kernels::cuda {
@@ -39,7 +40,7 @@ bool IsExact(const MatmulProblem& problem, const TuningTable::Hit& hit) {
 std::string Reasons(absl::Span<const RankedVariant> ranked, DType operands) {
   std::map<std::string, std::vector<const RankedVariant*>> by_reason;
   const auto multiplies = [&](const RankedVariant& entry) {
-    return OperandOf(entry.variant.shape().mma) == operands;
+    return KindOf(entry.variant.shape().mma).operand == operands;
   };
   const bool any = absl::c_any_of(ranked, multiplies);
   for (const RankedVariant& entry : ranked) {
@@ -78,8 +79,8 @@ std::optional<GemmPick> GemmSelector::FromHit(const MatmulProblem& problem,
     if (!pick.has_value()) fastest = tuned.seconds;
     if (tuned.seconds > kAsFast * fastest) break;
     if (!pick.has_value() || variant.split < pick->variant.split) {
-      pick = GemmPick{variant, hit.tuned ? ChoiceReason::kTuned : ChoiceReason::kTable,
-                      tuned.seconds, found->second};
+      pick =
+          GemmPick{variant, hit.tuned ? ChoiceReason::kTuned : ChoiceReason::kTable, tuned.seconds};
     }
   }
   return pick;
@@ -89,7 +90,7 @@ std::optional<GemmPick> GemmSelector::FromModel(const MatmulProblem& problem) co
   // In the order of their rough times: of what follows one that is too long, nothing can be best.
   std::vector<std::pair<double, int>> rough;
   for (int i = 0; i < static_cast<int>(enabled_.size()); ++i) {
-    if (OperandOf(enabled_[i].shape().mma) != problem.a.dtype) continue;
+    if (KindOf(enabled_[i].shape().mma).operand != problem.a.dtype) continue;
     if (!WhyNot(enabled_[i], problem).empty()) continue;
     rough.emplace_back(RoughSeconds(enabled_[i], problem, device_), i);
   }
@@ -99,7 +100,7 @@ std::optional<GemmPick> GemmSelector::FromModel(const MatmulProblem& problem) co
     if (best.has_value() && rough_seconds * LeastOfRough() > best->estimated_seconds) break;
     const double seconds = CorrectedSeconds(enabled_[index], problem, device_, rough_seconds);
     if (!best.has_value() || seconds < best->estimated_seconds) {
-      best = GemmPick{enabled_[index], ChoiceReason::kModel, seconds, index};
+      best = GemmPick{enabled_[index], ChoiceReason::kModel, seconds};
     }
   }
   return best;
@@ -131,7 +132,6 @@ std::vector<RankedVariant> GemmSelector::Rank(const MatmulProblem& problem) cons
   for (const GemmVariant& variant : enabled_) {
     RankedVariant entry{variant, device.empty() ? WhyNot(variant, problem) : device};
     if (entry.why_not.empty()) entry.modelled_seconds = ModelSeconds(variant, problem, device_);
-    entry.index = static_cast<int>(ranked.size());
     ranked.push_back(std::move(entry));
   }
   const TuningTable::Hit hit = HitFor(problem);

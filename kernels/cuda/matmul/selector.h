@@ -24,7 +24,6 @@ struct GemmPick {
   GemmVariant variant;
   ChoiceReason reason = ChoiceReason::kModel;
   double estimated_seconds = 0;
-  int index = -1;  // of the variant among the enabled ones
 };
 
 struct RankedVariant {
@@ -33,7 +32,6 @@ struct RankedVariant {
   double modelled_seconds = 0;  // 0 when it cannot
   double measured_seconds = 0;  // 0 when the table has no entry
   bool tuned = false;           // TuningTable::Hit::tuned, of measured_seconds
-  int index = -1;               // of the variant among the enabled ones
 };
 
 class GemmSelector {

@@ -43,8 +43,8 @@ SelfTestProblem::SelfTestProblem(Mma mma, absl::Span<const GemmVariant> variants
   }
   const int64_t k_blocks = blocks + 1;
   const int64_t k = k_blocks * kind.block_k();
-  op_.a = {Dense(0, OperandOf(mma), MakeDims({kM, k})), {}, {}};
-  op_.b = {Dense(2, OperandOf(mma), MakeDims({kN, k})), {}, {}};
+  op_.a = {Dense(0, KindOf(mma).operand, MakeDims({kM, k})), {}, {}};
+  op_.b = {Dense(2, KindOf(mma).operand, MakeDims({kN, k})), {}, {}};
   if (kind.scales_blocks()) {
     op_.a.granularity = ScaleGranularity::kBlock1x128;
     op_.a.scales = TensorRef{1, 0, DType::kF32, MakeDims({kM, k_blocks}), MakeDims({1, kM})};

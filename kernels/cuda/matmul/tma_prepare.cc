@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
   // As the problem has it, which the scratch was made for.
   const ScaleCopies copies = CopiesOf(UnplacedArgs(args.problem));
   std::byte* const copied = scratch + PartialBytes(variant, device);
-  const Fp8GemmArgs gemm = Fp8ArgsOf(any, copies, copied);
+  const GemmArgs gemm = GemmArgsOf(any, copies, copied);
   // The problem told of offsets; that slots start at multiples of 256 is the caller's word.
   if (std::string why = cuda::WhyNot(variant, gemm); !why.empty()) {
     return absl::InvalidArgumentError(why);

@@ -194,7 +194,7 @@ class CudaProgram final : public Program {
   struct Task {
     Op op;
     std::optional<int> member;                // of the pool, of a matmul
-    int gemm = 0;                             // its place in Launches, a grouped one's too
+    int launch_index = 0;                     // in Launches, among those of its kind
     std::optional<GroupedLayout> grouped;     // of a grouped matmul
     std::optional<KGroupedLayout> k_grouped;  // of a k-grouped matmul
     int64_t fault_offset = 0;                 // in io, of an op that reads numbers

@@ -35,7 +35,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
   const absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(problem, op.kernel, ByOf(op));
   if (!pick.ok()) return pick.status();
   task.member = pick->member;
-  task.gemm = matmuls_++;
+  task.launch_index = matmuls_++;
   scratch_bytes_ = std::max(scratch_bytes_, kernels.matmul.ScratchBytes(pick->member, problem));
   return pick->choice;
 }
@@ -68,26 +68,26 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
   };
   const bool fused = why_apart.empty() &&
                      (forced ? op.kernel == kernels.fp8_gate : seconds(true) <= seconds(false));
-  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == tma));
-  if (!fp8 && any.empty()) {
+  const bool by_tma = fused || (why.empty() && (!forced || op.kernel == tma));
+  if (!by_tma && any.empty()) {
     return absl::UnimplementedError(absl::StrCat(
         "the kernel for any grouped matmul is disabled on this device; TMA kernels: ", why));
   }
-  task.grouped = LayoutOf(op, fp8, fused);
-  task.gemm = grouped_++;
+  task.grouped = LayoutOf(op, by_tma, fused);
+  task.launch_index = grouped_++;
   if (task.grouped->scratch_bytes > kMaxScratchBytes) {
     return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
                                                  " bytes of scratch memory, limit ",
                                                  kMaxScratchBytes, "; split it"));
   }
   scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
-  const ChoiceReason reason = forced ? ChoiceReason::kForced
-                              : fp8  ? ChoiceReason::kModel
-                                     : ChoiceReason::kFallback;
-  return KernelChoice{fused ? kernels.fp8_gate
-                      : fp8 ? tma
-                            : any,
-                      reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
+  const ChoiceReason reason = forced   ? ChoiceReason::kForced
+                              : by_tma ? ChoiceReason::kModel
+                                       : ChoiceReason::kFallback;
+  return KernelChoice{fused    ? kernels.fp8_gate
+                      : by_tma ? tma
+                               : any,
+                      reason, GroupedSeconds(op, by_tma, kernels.memory_bytes_per_s, fused)};
 }
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp& op,
@@ -113,7 +113,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp&
         "the kernel for any k-grouped matmul is disabled on this device; TMA kernels: ", why));
   }
   task.k_grouped = LayoutOf(op, fast);
-  task.gemm = k_grouped_++;
+  task.launch_index = k_grouped_++;
   if (task.k_grouped->scratch_bytes > kMaxScratchBytes) {
     return absl::UnimplementedError(absl::StrCat("it takes ", task.k_grouped->scratch_bytes,
                                                  " bytes of scratch memory, limit ",

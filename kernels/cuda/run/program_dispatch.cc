@@ -73,7 +73,7 @@ bool CudaProgram::WereThereBefore(size_t index, const Launches& launches,
   if (index == 0 || !tasks_[index].overlap || launches.independent[index - 1]) return false;
   const Task& front = tasks_[index - 1];
   const bool waits_before = std::holds_alternative<QuantizeOp>(front.op) ||
-                            (front.grouped && launches.grouped[front.gemm].fp8);
+                            (front.grouped && launches.grouped[front.launch_index].block_scaled);
   if (!waits_before) return false;
   OpTouches reads;
   for (const TensorRef* tensor : tensors) {

@@ -74,8 +74,8 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
       const auto& op = std::get<GroupedMatmulOp>(task.op);
       const bool alone = !grouped->directory && grouped->tables.empty() && !grouped->copy;
-      if (grouped->fp8 && alone) {
-        grouped->fp8->weights_first =
+      if (grouped->block_scaled && alone) {
+        grouped->block_scaled->weights_first =
             WereThereBefore(i, *launches, {&op.groups, &op.b.values, &*op.b.scales}, slots);
       }
       launches->grouped.push_back(*std::move(grouped));
@@ -166,18 +166,18 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
       [&]<class T>(const T& op) {
         if constexpr (std::is_same_v<T, MatmulOp>) {
           if (context.launches.Sends(index)) return LaunchSent(index, context);
-          return context.launches.matmuls[task.gemm]->Launch(Overlaps(task, context),
-                                                             context.stream);
+          return context.launches.matmuls[task.launch_index]->Launch(Overlaps(task, context),
+                                                                     context.stream);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
           return LaunchMove(index, context);
         } else if constexpr (std::is_same_v<T, CopyOp>) {
           return LaunchCopy(index, op, context);
         } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
-          return QueueGrouped(context.launches.grouped[task.gemm], FaultAt(task, context),
+          return QueueGrouped(context.launches.grouped[task.launch_index], FaultAt(task, context),
                               task.overlap, context.stream);
         } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
-          return QueueKGrouped(context.launches.k_grouped[task.gemm], FaultAt(task, context),
-                               task.overlap, context.stream);
+          return QueueKGrouped(context.launches.k_grouped[task.launch_index],
+                               FaultAt(task, context), task.overlap, context.stream);
         } else {
           auto args = ArgsOf(op, context.slots);
           if constexpr (requires { args.independent; }) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -51,10 +52,10 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
     return absl::InvalidArgumentError(
         absl::StrCat("device ", ordinal, " is beyond the limit of ", kMaxDevices, " devices"));
   }
-  static std::array<absl::flat_hash_map<std::string, Slot>, kMaxDevices> slots;
+  static std::array<std::map<GemmVariant, Slot>, kMaxDevices> slots;
   static absl::Mutex mutex;
   absl::MutexLock lock(&mutex);
-  auto [entry, added] = slots[ordinal].try_emplace(Name(variant));
+  auto [entry, added] = slots[ordinal].try_emplace(variant);
   Slot& slot = entry->second;
   if (added) {
     const GemmFamilyEntry& family = variant.entry();
@@ -84,7 +85,7 @@ int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int 
 }
 
 // Whether all who read a part of B do so at one time.
-bool StreamsB(int64_t m_tiles, int64_t tiles, const Fp8GemmArgs& args, int at_once) {
+bool StreamsB(int64_t m_tiles, int64_t tiles, const GemmArgs& args, int at_once) {
   const bool shared = args.batch > 1 && args.b_batch == 0;
   return tiles <= at_once || (m_tiles == 1 && !shared);
 }
@@ -97,7 +98,7 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
 }
 
 // Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
-bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
+bool StoresByCopy(const GemmConfig& shape, const GemmArgs& args, int split) {
   return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
          args.beta == 0.0f && args.bias == nullptr && !args.relu && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
@@ -152,12 +153,12 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
     for (const GemmVariant& variant : AllVariants()) map->emplace(Name(variant), variant);
     return map;
   }();
-  const auto found = by_name->find(std::string(name));
+  const auto found = by_name->find(Text(name));
   if (found == by_name->end()) return std::nullopt;
   return found->second;
 }
 
-absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const GemmArgs& args,
                                            std::byte* scratch, const DeviceTraits& device) {
   const absl::StatusOr<int> at_once = ClustersAtOnce(variant, device.ordinal);
   if (!at_once.ok()) return at_once.status();
@@ -246,10 +247,11 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8
 }
 
 absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream) {
-  if (variant.streams_k()) {
-    return ToStatus(variant.stream_entry().launch(variant.config, launch, stream), Name(variant));
-  }
-  return ToStatus(variant.entry().launch(variant.config, launch, stream), Name(variant));
+  const cudaError_t code = variant.streams_k()
+                               ? variant.stream_entry().launch(variant.config, launch, stream)
+                               : variant.entry().launch(variant.config, launch, stream);
+  // The name is put together for an error alone.
+  return code == cudaSuccess ? absl::OkStatus() : ToStatus(code, Name(variant));
 }
 
 }  // namespace gemmd::kernels::cuda

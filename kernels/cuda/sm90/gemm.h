@@ -1,7 +1,7 @@
 // The pool of TMA + WGMMA matmul kernels: its members by name, and their launch. Which member
 // serves a problem is selector.h's business, whether it can is legality.h's.
 //
-//   GemmVariant v = *FindVariant("sm90_fp8_skinny_64x64_s10_k4");
+//   GemmVariant v = *FindVariant("sm90_fp8_skinny_m64n64s6x2_k4");
 //   absl::StatusOr<StreamLaunch> launch = PrepareLaunch(v, args, scratch, traits);
 //   absl::Status status = Launch(v, *launch, stream);
 
@@ -10,6 +10,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -40,10 +42,11 @@ struct GemmVariant {
     return streams_k() ? stream_entry().family : *kGemmFamilies[family];
   }
   const GemmConfig& shape() const { return entry().configs[config]; }
-  friend bool operator==(const GemmVariant&, const GemmVariant&) = default;
+  // In the order of AllVariants().
+  friend auto operator<=>(const GemmVariant&, const GemmVariant&) = default;
 };
 
-// "sm90_fp8_skinny_m64n64s10_k4": family, tile in D's terms, stages, then only what differs from
+// "sm90_fp8_skinny_m64n64s6x2_k4": family, tile in D's terms, stages, then only what differs from
 // the plain config (x2 CTAs an SM, r2/c2 multicast, k4 split).
 std::string Name(const GemmVariant& variant);
 
@@ -53,6 +56,11 @@ std::string_view CodeOf(const GemmVariant& variant);
 // Every member, families in order, splits of a config ascending. Stable within a build.
 absl::Span<const GemmVariant> AllVariants();
 std::optional<GemmVariant> FindVariant(std::string_view name);
+// The place there of one of them.
+inline int IndexOf(const GemmVariant& variant) {
+  const absl::Span<const GemmVariant> all = AllVariants();
+  return static_cast<int>(std::lower_bound(all.begin(), all.end(), variant) - all.begin());
+}
 
 // Scratch memory in which sums cross between CTAs; of most variants 0.
 inline int64_t PartialBytes(const GemmVariant& variant, const DeviceTraits& device) {
@@ -63,7 +71,7 @@ inline int64_t PartialBytes(const GemmVariant& variant, const DeviceTraits& devi
 // Tensor maps and grid for `args`, which must be legal for `variant` (legality.h). `scratch`:
 // PartialBytes, as MatmulFamily::Prepare has it. Of what is no stream the GemmLaunch alone counts.
 // INVALID_ARGUMENT when the driver refuses a tensor map, with the offending value.
-absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const GemmArgs& args,
                                            std::byte* scratch, const DeviceTraits& device);
 
 // Queues it on `stream` of the current device. Thread-safe.

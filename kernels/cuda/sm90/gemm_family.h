@@ -38,7 +38,7 @@ struct GemmLaunch {
   CUtensorMap col_map;    // column side
   CUtensorMap scale_map;  // A's scales, [batch, ceil(k/128), 1, m], if they are promoted by
   CUtensorMap store_map;  // D, [batch, 1, m, n], if stores_by_copy
-  Fp8GemmArgs args;
+  GemmArgs args;
   TileGrid tiles;
   // What the producer wants first lies in as few lines as can be: cold, each takes half a
   // microsecond.

@@ -56,7 +56,7 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
 // and the same 8 rows further down.
 template <GemmConfig C>
 struct Epilogue {
-  const Fp8GemmArgs& args;
+  const GemmArgs& args;
   uint32_t staging;  // this warp's (tiled) or this warpgroup's (skinny)
   int warp;          // in the warpgroup
   int lane;

@@ -5,6 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#include <utility>
+
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 
@@ -54,37 +57,42 @@ struct Entry {
   }
 };
 
-// Tables of functions, a row for each config's entry. Its kernel is given `LaunchArgs`.
-template <typename LaunchArgs, typename... Entries>
-struct FamilyTable {
+template <const auto& kList>
+inline constexpr int kLength = sizeof(kList) / sizeof(kList[0]);
+
+// The first `kCount` configs of a list, of one operand kind, and tables of functions with a row for
+// each one's entry. Its kernel is given `LaunchArgs`.
+template <typename LaunchArgs, template <GemmConfig> class Entry, Mma kMma, const auto& kList,
+          typename Indices>
+struct IndexedFamily;
+template <typename LaunchArgs, template <GemmConfig> class Entry, Mma kMma, const auto& kList,
+          int... I>
+struct IndexedFamily<LaunchArgs, Entry, kMma, kList, std::integer_sequence<int, I...>> {
+  static constexpr GemmConfig kConfigs[] = {OfKind(kMma, kList[I])...};
+
   static cudaError_t Prepare(int config) {
-    static constexpr cudaError_t (*kTable[])() = {Entries::Prepare...};
+    static constexpr cudaError_t (*kTable[])() = {Entry<kConfigs[I]>::Prepare...};
     return kTable[config]();
   }
   static cudaError_t Launch(int config, const LaunchArgs& launch, cudaStream_t stream) {
     static constexpr cudaError_t (*kTable[])(const LaunchArgs&,
-                                             cudaStream_t) = {Entries::Launch...};
+                                             cudaStream_t) = {Entry<kConfigs[I]>::Launch...};
     return kTable[config](launch, stream);
   }
   static cudaError_t MaxClusters(int config, int cluster_size, int* clusters) {
-    static constexpr cudaError_t (*kTable[])(int, int*) = {Entries::MaxClusters...};
+    static constexpr cudaError_t (*kTable[])(int, int*) = {Entry<kConfigs[I]>::MaxClusters...};
     return kTable[config](cluster_size, clusters);
   }
 };
+template <typename LaunchArgs, template <GemmConfig> class Entry, Mma kMma, const auto& kList,
+          int kCount>
+using FamilyOf =
+    IndexedFamily<LaunchArgs, Entry, kMma, kList, std::make_integer_sequence<int, kCount>>;
 
-template <int... I>
-struct Indices {};
-template <int N, int... I>
-struct MakeIndices : MakeIndices<N - 1, N - 1, I...> {};
-template <int... I>
-struct MakeIndices<0, I...> {
-  using Type = Indices<I...>;
-};
-
-template <const auto& kConfigs, int... I>
-constexpr GemmFamilyEntry MakeFamily(const char* name, Indices<I...>) {
-  using Table = FamilyTable<GemmLaunch, Entry<kConfigs[I]>...>;
-  return {name, kConfigs, sizeof...(I), Table::Prepare, Table::Launch, Table::MaxClusters};
+template <Mma kMma, const auto& kList, int kCount = kLength<kList>>
+constexpr GemmFamilyEntry MakeFamily(const char* name) {
+  using F = FamilyOf<GemmLaunch, Entry, kMma, kList, kCount>;
+  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters};
 }
 
 }  // namespace gemmd::kernels::cuda

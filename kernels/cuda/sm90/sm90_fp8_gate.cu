@@ -1,28 +1,17 @@
 // Matmuls in FP8 with block scales whose finish is a gate: few rows with the weights on WGMMA's row
 // side, many with A's rows there.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/sm90_fp8_gate.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
 constexpr GemmConfig Thin(int m, int stages) {
-  return {.family = GemmFamily::kSkinny,
-          .rows = 2 * kGateCols,
-          .cols = m,
-          .groups = 2,
-          .stages = stages,
-          .ragged = true,
-          .gates = true};
+  return Gating(Ragged(TwoSubTiles(Skinny(m, 2 * kGateCols, 1, stages))));
 }
 constexpr GemmConfig Wide(int m, int stages) {
-  return {.family = GemmFamily::kTiled,
-          .rows = m,
-          .cols = 2 * kGateCols,
-          .groups = 2,
-          .stages = stages,
-          .ragged = true,
-          .gates = true};
+  return Gating(Ragged(Tiled(m, 2 * kGateCols, stages)));
 }
 
 // In the order of gate_launch.h's numbers.

@@ -1,26 +1,18 @@
 // Gradients of weights in FP8: both sides with a scale for each row and 128 of k, E4M3 and E5M2 in
 // any mix.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/sm90_fp8_gradient.cuh"
 #include "kernels/cuda/sm90/sm90_gradient_family.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig Tiles(int m, int stages, int share_rows) {
-  return {.rows = m,
-          .cols = 128,
-          .groups = 2,
-          .stages = stages,
-          .share_rows = share_rows,
-          .scales_columns = true};
-}
-
 // In the order of gradient.h's numbers.
 constexpr GemmConfig kConfigs[] = {
-    Tiles(128, 4, 1),
-    Tiles(256, 3, 1),
-    Tiles(256, 3, 2),
+    OfGradient(Tiled(128, 128, 4)),
+    OfGradient(Tiled(256, 128, 3)),
+    OfGradient(SharingRows(Tiled(256, 128, 3))),
 };
 constexpr int kCount = sizeof(kConfigs) / sizeof(kConfigs[0]);
 

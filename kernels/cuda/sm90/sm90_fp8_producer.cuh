@@ -76,7 +76,7 @@ template <GemmConfig C>
 struct BScaleLoads {
   const float* row;  // this lane's row of scales
 
-  __device__ BScaleLoads(const Fp8GemmArgs& args, const Tile& tile, int lane) {
+  __device__ BScaleLoads(const GemmArgs& args, const Tile& tile, int lane) {
     constexpr int kRun = C.b_scale_run();
     const int n = ((C.skinny() ? tile.row0 : tile.col0) / kRun + lane % C.b_scale_count()) * kRun;
     const int scale_row = min(n, static_cast<int>(args.n) - 1) / kBlockK;

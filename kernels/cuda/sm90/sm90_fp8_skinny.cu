@@ -4,26 +4,6 @@
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 
 namespace gemmd::kernels::cuda {
-namespace {
-
-constexpr GemmConfig Skinny(int m, int n, int k_blocks, int stages) {
-  return {.family = GemmFamily::kSkinny,
-          .rows = n,
-          .cols = m,
-          .groups = n / 64,
-          .stages = stages,
-          .k_blocks = k_blocks};
-}
-constexpr GemmConfig TwoPerSm(GemmConfig config) {
-  config.ctas_per_sm = 2;
-  return config;
-}
-constexpr GemmConfig TwoKGroups(GemmConfig config) {
-  config.k_groups = 2;
-  return config;
-}
-
-}  // namespace
 
 // What each is the fastest for on an H200: deploy/tuning/h200.json and, from m = 24 on,
 // docs/benchmarks/h200-fp8-models.md. One k block a stage serves k that is not a multiple of 128.
@@ -53,9 +33,8 @@ constexpr GemmConfig kSkinnyConfigs[] = {
     Skinny(160, 128, 1, 4),
     Skinny(200, 128, 1, 4),
 };
-constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 
 extern const GemmFamilyEntry kSm90Fp8Skinny =
-    MakeFamily<kSkinnyConfigs>("sm90_fp8_skinny", MakeIndices<kCount>::Type());
+    MakeFamily<Mma::kFp8Block, kSkinnyConfigs>("sm90_fp8_skinny");
 
 }  // namespace gemmd::kernels::cuda

@@ -31,7 +31,7 @@ MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k);
 MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k);
 
 // Fp8Problem as addresses, all aligned to 256 bytes; none may be followed.
-Fp8GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k);
+GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -183,7 +183,7 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
   auto prepared = cuda::PrepareGrouped(
       op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()) + cuda::kScratchHead, device);
   if (!prepared.ok()) return prepared.status();
-  if (prepared->fp8) prepared->fp8->grain = grain;
+  if (prepared->block_scaled) prepared->block_scaled->grain = grain;
   const auto launches = std::make_shared<cuda::GroupedLaunches>(*std::move(prepared));
   return Call([launches, fault = fault_.as<DataFault>()](cudaStream_t stream) {
     return cuda::QueueGrouped(*launches, fault, false, stream);

@@ -48,7 +48,7 @@ uint32_t AlignmentOf(const void* p) {
   return static_cast<uint32_t>(bits & -bits);
 }
 
-absl::Status CheckScales(const Fp8GemmArgs& args) {
+absl::Status CheckScales(const GemmArgs& args) {
   const int64_t ld_b = RoundUp4((args.k + kScaleBlock - 1) / kScaleBlock);
   if (args.m % 4 != 0 || args.n % 4 != 0) {
     return absl::UnimplementedError(
@@ -109,7 +109,7 @@ struct CublasLt::Plan::Parts {
   cublasLtMatrixLayout_t c = nullptr;
   cublasLtMatrixLayout_t d = nullptr;
   cublasLtMatmulAlgo_t algo{};
-  Fp8GemmArgs args;
+  GemmArgs args;
   bool integers = false;  // alpha and beta are int32, too
 
   template <class T>
@@ -222,7 +222,7 @@ absl::StatusOr<CublasLt> CublasLt::Load(const std::string& folder) {
   return CublasLt(std::move(api));
 }
 
-absl::StatusOr<CublasLt::Plan> CublasLt::Prepare(CublasLtKind kind, const Fp8GemmArgs& args) const {
+absl::StatusOr<CublasLt::Plan> CublasLt::Prepare(CublasLtKind kind, const GemmArgs& args) const {
   if (args.batch != 1 || args.bias != nullptr || args.relu) {
     return absl::UnimplementedError(
         absl::StrCat("cublasLt: no plan for batch=", args.batch, ", bias or ReLU"));

@@ -66,7 +66,7 @@ class CublasLt {
   // UNIMPLEMENTED when cuBLASLt has no algorithm for this, with its own status' name, and for a
   // batch, a bias, or a ReLU, which this class does not pass on. INVALID_ARGUMENT for scales whose
   // layout the library does not take.
-  absl::StatusOr<Plan> Prepare(CublasLtKind kind, const Fp8GemmArgs& args) const;
+  absl::StatusOr<Plan> Prepare(CublasLtKind kind, const GemmArgs& args) const;
 
   // Queues it on `stream` of the current device. Can be captured in a graph.
   absl::Status Run(const Plan& plan, cudaStream_t stream) const;

@@ -123,7 +123,7 @@ double CublasLtFamily::Seconds(int member, const MatmulProblem& problem) const {
 
 absl::StatusOr<std::unique_ptr<const PreparedMatmul>> CublasLtFamily::Prepare(
     int member, const MatmulArgs& args, std::byte*) const {
-  auto plan = library_->Prepare(kKinds[member].kind, Fp8ArgsOf(args.gemm, ScaleCopies(), nullptr));
+  auto plan = library_->Prepare(kKinds[member].kind, GemmArgsOf(args.gemm, ScaleCopies(), nullptr));
   if (!plan.ok()) return plan.status();
   return std::make_unique<CublasLtMatmul>(*library_, *std::move(plan));
 }

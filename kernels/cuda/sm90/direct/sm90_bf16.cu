@@ -5,8 +5,8 @@
 namespace gemmd::kernels::cuda {
 
 extern const GemmFamilyEntry kSm90Bf16Tiled =
-    DirectFamilies<Mma::kBf16>::TiledEntry("sm90_bf16_tiled");
+    MakeFamily<Mma::kBf16, kDirectTiled>("sm90_bf16_tiled");
 extern const GemmFamilyEntry kSm90Bf16Skinny =
-    DirectFamilies<Mma::kBf16>::SkinnyEntry("sm90_bf16_skinny");
+    MakeFamily<Mma::kBf16, kDirectSkinny>("sm90_bf16_skinny");
 
 }  // namespace gemmd::kernels::cuda

@@ -5,6 +5,6 @@
 namespace gemmd::kernels::cuda {
 
 extern const StreamFamilyEntry kSm90Bf16Stream =
-    MakeDirectStreamFamily<Mma::kBf16>("sm90_bf16_stream");
+    MakeStreamFamily<Mma::kBf16, kDirectStream>("sm90_bf16_stream");
 
 }  // namespace gemmd::kernels::cuda

@@ -3,6 +3,7 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/direct/sm90_direct_gradient.cuh"
 #include "kernels/cuda/sm90/sm90_gradient_family.cuh"
 
@@ -11,19 +12,12 @@ namespace gemmd::kernels::cuda {
 // `kHalf`: the kind is FP16.
 template <Mma kMma, bool kHalf>
 struct DirectGradientConfigs {
-  // FP32 results of a sub-tile leave by the copy engine, as FP8's do: their staging area.
-  static constexpr GemmConfig Tiles(int m, int stages, int share_rows) {
-    return {.mma = kMma,
-            .rows = m,
-            .cols = 128,
-            .groups = 2,
-            .stages = stages,
-            .share_rows = share_rows,
-            .scales_columns = true,
-            .stores_tile = true};
+  // Storing: with so few results the producer would else be one warp.
+  static constexpr GemmConfig Tile(int m, int stages) {
+    return OfKind(kMma, OfGradient(Storing(Tiled(m, 128, stages))));
   }
   // In the order of gradient.h's numbers.
-  static constexpr GemmConfig kConfigs[] = {Tiles(128, 4, 1), Tiles(256, 3, 1), Tiles(256, 3, 2)};
+  static constexpr GemmConfig kConfigs[] = {Tile(128, 4), Tile(256, 3), SharingRows(Tile(256, 3))};
   static constexpr int kCount = sizeof(kConfigs) / sizeof(kConfigs[0]);
 
   template <int kIndex>

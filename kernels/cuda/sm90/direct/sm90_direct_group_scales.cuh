@@ -30,7 +30,7 @@ struct GroupScales {
   // weights, have any scale: their products go nowhere.
   __device__ __forceinline__ void Load(const DirectGroupedLaunch& launch, const GroupTile& tile,
                                        int n, int lane) {
-    const Fp8GemmArgs& args = launch.args;
+    const GemmArgs& args = launch.args;
     const int rows = tile.row_end - tile.row0;
     const float* const a = args.a_scales;
 #pragma unroll

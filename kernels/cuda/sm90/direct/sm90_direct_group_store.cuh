@@ -16,7 +16,7 @@ namespace gemmd::kernels::cuda {
 // The store's bounds and bias are a tile's: of this copy the compiler keeps what the store reads.
 struct TileBounds {
   GemmLaunch launch;
-  __device__ explicit TileBounds(const Fp8GemmArgs& args) {
+  __device__ explicit TileBounds(const GemmArgs& args) {
     launch.args = args;
     launch.streams_b = false;
   }

@@ -4,35 +4,19 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/direct/sm90_direct_grouped.cuh"
 
 namespace gemmd::kernels::cuda {
 
 template <Mma kMma>
 struct DirectGroupedConfigs {
-  // 128 rows of the weights, and up to 256 of A, which CTAs of a cluster share.
-  static constexpr GemmConfig Wide(int ctas) {
-    return {.family = GemmFamily::kTiled,
-            .mma = kMma,
-            .rows = 128,
-            .cols = 256,
-            .groups = 2,
-            .stages = 4,
-            .share_cols = ctas};
-  }
+  // 128 rows of the weights, and up to 256 of A; by one CTA, or by two that share A's.
+  static constexpr GemmConfig kWideAlone = OfKind(kMma, Tiled(128, 256, 4));
+  static constexpr GemmConfig kWide[] = {kWideAlone, SharingCols(kWideAlone)};
   // The same weights and up to 64 rows of A.
-  static constexpr GemmConfig Thin(int ctas) {
-    return {.family = GemmFamily::kSkinny,
-            .mma = kMma,
-            .rows = 128,
-            .cols = 64,
-            .groups = 2,
-            .stages = 4,
-            .k_blocks = 2,
-            .share_cols = ctas};
-  }
-  static constexpr GemmConfig kWide[] = {Wide(1), Wide(2)};
-  static constexpr GemmConfig kThin[] = {Thin(1), Thin(2)};
+  static constexpr GemmConfig kThinAlone = OfKind(kMma, Skinny(64, 128, 2, 4));
+  static constexpr GemmConfig kThin[] = {kThinAlone, SharingCols(kThinAlone)};
   static constexpr int kCount = sizeof(kWide) / sizeof(kWide[0]);
 
   template <int I>

@@ -35,7 +35,7 @@ struct Scales {
 // Has a tile's brought into L2, by a whole warp: the producer's, which comes to its first tile half
 // a microsecond before the math warps do.
 template <GemmConfig C>
-__device__ __forceinline__ void PrefetchResultScales(const Fp8GemmArgs& args, const Tile& tile,
+__device__ __forceinline__ void PrefetchResultScales(const GemmArgs& args, const Tile& tile,
                                                      int lane) {
   constexpr int kLine = 128 / sizeof(float);
   constexpr int kLinesOfRows = C.rows / kLine + 1, kLinesOfCols = (C.cols + kLine - 1) / kLine + 1;
@@ -72,7 +72,7 @@ struct ResultScales {
       : at(smem.base + SmemLayout<C>::kResultScales + group * 2 * kBytes), both(2 * at + kBytes) {}
 
   // By all threads of the warpgroup, whose first row this is.
-  __device__ __forceinline__ void Fetch(const Fp8GemmArgs& args, const Tile& tile, int row0,
+  __device__ __forceinline__ void Fetch(const GemmArgs& args, const Tile& tile, int row0,
                                         int thread) {
     const Scales a(args.a_scales, args.a_scales_ld, tile.batch * args.a_scales_batch, args.m);
     const Scales b(args.b_scales, args.b_scales_ld, tile.batch * args.b_scales_batch, args.n);

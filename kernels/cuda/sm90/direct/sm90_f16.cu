@@ -4,9 +4,8 @@
 
 namespace gemmd::kernels::cuda {
 
-extern const GemmFamilyEntry kSm90F16Tiled =
-    DirectFamilies<Mma::kF16>::TiledEntry("sm90_f16_tiled");
+extern const GemmFamilyEntry kSm90F16Tiled = MakeFamily<Mma::kF16, kDirectTiled>("sm90_f16_tiled");
 extern const GemmFamilyEntry kSm90F16Skinny =
-    DirectFamilies<Mma::kF16>::SkinnyEntry("sm90_f16_skinny");
+    MakeFamily<Mma::kF16, kDirectSkinny>("sm90_f16_skinny");
 
 }  // namespace gemmd::kernels::cuda

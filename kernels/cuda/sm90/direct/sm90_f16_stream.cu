@@ -5,6 +5,6 @@
 namespace gemmd::kernels::cuda {
 
 extern const StreamFamilyEntry kSm90F16Stream =
-    MakeDirectStreamFamily<Mma::kF16>("sm90_f16_stream");
+    MakeStreamFamily<Mma::kF16, kDirectStream>("sm90_f16_stream");
 
 }  // namespace gemmd::kernels::cuda

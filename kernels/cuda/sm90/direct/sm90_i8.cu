@@ -4,8 +4,8 @@
 
 namespace gemmd::kernels::cuda {
 
-extern const GemmFamilyEntry kSm90I8Tiled = DirectFamilies<Mma::kI8>::TiledEntry("sm90_i8_tiled");
+extern const GemmFamilyEntry kSm90I8Tiled = MakeFamily<Mma::kI8, kDirectTiled>("sm90_i8_tiled");
 extern const GemmFamilyEntry kSm90I8Skinny =
-    DirectFamilies<Mma::kI8>::SkinnyEntry("sm90_i8_skinny");
+    MakeFamily<Mma::kI8, kDirectSkinny, kDirectSkinnyWithScales>("sm90_i8_skinny");
 
 }  // namespace gemmd::kernels::cuda

@@ -6,56 +6,14 @@
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 
 namespace gemmd::kernels::cuda {
-namespace {
-
-constexpr GemmConfig Tiled(int m, int n, int stages) {
-  return {.family = GemmFamily::kTiled,
-          .mma = Mma::kI8Block,
-          .rows = m,
-          .cols = n,
-          .groups = m % 192 == 0 ? 3 : 2,
-          .stages = stages};
-}
-constexpr GemmConfig Skinny(int m, int n, int k_blocks, int stages) {
-  return {.family = GemmFamily::kSkinny,
-          .mma = Mma::kI8Block,
-          .rows = n,
-          .cols = m,
-          .groups = n / 64,
-          .stages = stages,
-          .k_blocks = k_blocks};
-}
-constexpr GemmConfig SharingA(GemmConfig config) {
-  config.share_rows = 2;
-  return config;
-}
-constexpr GemmConfig SharingB(GemmConfig config) {
-  config.share_cols = 2;
-  return config;
-}
-// The tile of D leaves while the next one multiplies.
-constexpr GemmConfig Storing(GemmConfig config) {
-  config.stores_tile = true;
-  return config;
-}
-constexpr GemmConfig TwoPerSm(GemmConfig config) {
-  config.ctas_per_sm = 2;
-  return config;
-}
-constexpr GemmConfig TwoKGroups(GemmConfig config) {
-  config.k_groups = 2;
-  return config;
-}
-
-}  // namespace
 
 constexpr GemmConfig kI8BlockTiledConfigs[] = {
-    Tiled(128, 64, 8),           SharingB(Tiled(128, 64, 8)),
+    Tiled(128, 64, 8),           SharingCols(Tiled(128, 64, 8)),
     Tiled(128, 112, 6),          Tiled(128, 128, 6),
     Tiled(128, 144, 6),          Tiled(128, 192, 5),
-    Tiled(256, 112, 4),          SharingA(Tiled(256, 128, 4)),
+    Tiled(256, 112, 4),          SharingRows(Tiled(256, 128, 4)),
     Storing(Tiled(128, 128, 5)), Storing(Tiled(128, 176, 4)),
-    Storing(Tiled(128, 192, 4)), SharingA(Storing(Tiled(256, 128, 3))),
+    Storing(Tiled(128, 192, 4)), SharingRows(Storing(Tiled(256, 128, 3))),
     Tiled(192, 64, 6),           Tiled(192, 96, 5),
     Tiled(192, 112, 5),          Storing(Tiled(192, 128, 4)),
     Tiled(128, 96, 7),           Tiled(128, 160, 5),
@@ -75,12 +33,9 @@ constexpr GemmConfig kI8BlockSkinnyConfigs[] = {
     TwoKGroups(Skinny(80, 64, 2, 5)),
 };
 
-template <const auto& kConfigs>
-using IndicesOf = typename MakeIndices<sizeof(kConfigs) / sizeof(kConfigs[0])>::Type;
-
 extern const GemmFamilyEntry kSm90I8BlockTiled =
-    MakeFamily<kI8BlockTiledConfigs>("sm90_i8block_tiled", IndicesOf<kI8BlockTiledConfigs>());
+    MakeFamily<Mma::kI8Block, kI8BlockTiledConfigs>("sm90_i8block_tiled");
 extern const GemmFamilyEntry kSm90I8BlockSkinny =
-    MakeFamily<kI8BlockSkinnyConfigs>("sm90_i8block_skinny", IndicesOf<kI8BlockSkinnyConfigs>());
+    MakeFamily<Mma::kI8Block, kI8BlockSkinnyConfigs>("sm90_i8block_skinny");
 
 }  // namespace gemmd::kernels::cuda

@@ -167,7 +167,7 @@ __device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch,
                                                    const GroupPlace& place, int lane) {
   Tile at = TileOf<C>(place);
   at.batch = place.group;
-  Fp8GemmArgs args = launch.gemm.args;
+  GemmArgs args = launch.gemm.args;
   if constexpr (kTable) {
     args.b_scales = launch.table[place.group].scales;
     args.b_scales_batch = 0;

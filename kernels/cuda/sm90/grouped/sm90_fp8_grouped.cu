@@ -1,6 +1,7 @@
 // Grouped matmuls in FP8 with block scales: thin tiles of few rows, with the weights on WGMMA's row
 // side, and wide ones, with A's rows there.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -9,21 +10,8 @@ namespace {
 // In the order of grouped.h's numbers. 128 x 256 has what 256 x 128 has of results and of loads,
 // and wastes less of a group's last rows.
 constexpr GemmConfig kConfigs[kTileLists] = {
-    {.family = GemmFamily::kSkinny,
-     .rows = 128,
-     .cols = 64,
-     .groups = 2,
-     .stages = 4,
-     .k_blocks = 2,
-     .ragged = true,
-     .shares_ring = true},
-    {.family = GemmFamily::kTiled,
-     .rows = 128,
-     .cols = 256,
-     .groups = 2,
-     .stages = 4,
-     .ragged = true,
-     .shares_ring = true},
+    RaggedInOneRing(Skinny(64, 128, 2, 4)),
+    RaggedInOneRing(Tiled(kWideRows, 256, 4)),
 };
 using Family = GroupedFamily<kConfigs[kThinTile], kConfigs[kWideTile]>;
 

@@ -1,5 +1,6 @@
 // Grouped matmuls whose finish is a gate: the same walk, over tiles of 128 gates and their ups.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -7,22 +8,8 @@ namespace {
 
 // In the order of grouped.h's numbers.
 constexpr GemmConfig kConfigs[kTileLists] = {
-    {.family = GemmFamily::kSkinny,
-     .rows = 2 * kGateCols,
-     .cols = 64,
-     .groups = 2,
-     .stages = 4,
-     .ragged = true,
-     .gates = true,
-     .shares_ring = true},
-    {.family = GemmFamily::kTiled,
-     .rows = 128,
-     .cols = 2 * kGateCols,
-     .groups = 2,
-     .stages = 4,
-     .ragged = true,
-     .gates = true,
-     .shares_ring = true},
+    Gating(RaggedInOneRing(TwoSubTiles(Skinny(64, 2 * kGateCols, 1, 4)))),
+    Gating(RaggedInOneRing(Tiled(kWideRows, 2 * kGateCols, 4))),
 };
 using Family = GroupedFamily<kConfigs[kThinTile], kConfigs[kWideTile]>;
 

@@ -2,25 +2,15 @@
 // rest, which takes registers and shared memory from whole tiles; with one; and with a gate as the
 // finish.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_pairs.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig Paired(bool gates, bool takes_rest) {
-  return {.family = GemmFamily::kTiled,
-          .rows = kWideRows,
-          .cols = 256,
-          .groups = 2,
-          .stages = 4,
-          .share_cols = 2,
-          .ragged = true,
-          .gates = gates,
-          .shares_ring = true,
-          .takes_rest = takes_rest};
-}
-constexpr GemmConfig kWithout = Paired(false, false), kWith = Paired(false, true),
-                     kGate = Paired(true, true);
+constexpr GemmConfig kWithout = SharingCols(RaggedInOneRing(Tiled(kWideRows, 256, 4)));
+constexpr GemmConfig kWith = TakingRest(kWithout);
+constexpr GemmConfig kGate = Gating(kWith);
 // The first one's boxes of B are those of half tiles.
 constexpr GemmConfig kPlain[kTileLists] = {HalfOf(kWithout), kWithout};
 constexpr GemmConfig kRest[kTileLists] = {HalfOf(kWith), kWith};

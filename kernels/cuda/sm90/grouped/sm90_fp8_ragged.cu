@@ -1,17 +1,12 @@
 // Grouped matmuls in FP8 with block scales whose groups have many rows.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_ragged.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig kConfig = {.family = GemmFamily::kTiled,
-                                .rows = 192,
-                                .cols = 128,
-                                .groups = 3,
-                                .stages = 4,
-                                .ragged = true,
-                                .stores_tile = true};
+constexpr GemmConfig kConfig = Storing(Ragged(Tiled(192, 128, 4)));
 constexpr GemmConfig kConfigs[kTileLists] = {kConfig, kConfig};
 using Family = RaggedFamily<kConfig>;
 

@@ -42,7 +42,7 @@ template <GemmConfig W>
 __device__ __forceinline__ void StoreRowsInFront(const GroupedLaunch& launch, uint32_t boxes,
                                                  const GroupPlace& at, int lane) {
   using Boxes = StoreBoxes<W>;
-  const Fp8GemmArgs& args = launch.gemm.args;
+  const GemmArgs& args = launch.gemm.args;
   const int unit = lane % 8, row0 = lane / 8;
   uint16_t* const d = static_cast<uint16_t*>(args.d) + at.item * args.d_batch;
 #pragma unroll 1

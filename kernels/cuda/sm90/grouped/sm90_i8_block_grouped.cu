@@ -1,5 +1,6 @@
 // Grouped INT8 with block scales: the kernels of FP8's, with S32 chains of 128 of k.
 
+#include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_pairs.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_ragged.cuh"
@@ -9,41 +10,11 @@ namespace {
 
 // Up to 64 rows, with the weights on WGMMA's row side; others. In the order of grouped.h's numbers.
 constexpr GemmConfig kMixed[kTileLists] = {
-    {.family = GemmFamily::kSkinny,
-     .mma = Mma::kI8Block,
-     .rows = 128,
-     .cols = 64,
-     .groups = 2,
-     .stages = 4,
-     .k_blocks = 2,
-     .ragged = true,
-     .shares_ring = true},
-    {.family = GemmFamily::kTiled,
-     .mma = Mma::kI8Block,
-     .rows = kWideRows,
-     .cols = 256,
-     .groups = 2,
-     .stages = 4,
-     .ragged = true,
-     .shares_ring = true},
+    OfKind(Mma::kI8Block, RaggedInOneRing(Skinny(64, 128, 2, 4))),
+    OfKind(Mma::kI8Block, RaggedInOneRing(Tiled(kWideRows, 256, 4))),
 };
-constexpr GemmConfig kUnits = {.family = GemmFamily::kTiled,
-                               .mma = Mma::kI8Block,
-                               .rows = 192,
-                               .cols = 128,
-                               .groups = 3,
-                               .stages = 4,
-                               .ragged = true,
-                               .stores_tile = true};
-constexpr GemmConfig kPaired = {.family = GemmFamily::kTiled,
-                                .mma = Mma::kI8Block,
-                                .rows = kWideRows,
-                                .cols = 256,
-                                .groups = 2,
-                                .stages = 4,
-                                .share_cols = 2,
-                                .ragged = true,
-                                .shares_ring = true};
+constexpr GemmConfig kUnits = OfKind(Mma::kI8Block, Storing(Ragged(Tiled(192, 128, 4))));
+constexpr GemmConfig kPaired = SharingCols(kMixed[kWideTile]);
 constexpr GemmConfig kOfUnits[kTileLists] = {kUnits, kUnits};
 constexpr GemmConfig kOfPairs[kTileLists] = {HalfOf(kPaired), kPaired};
 using Mixed = GroupedFamily<kMixed[kThinTile], kMixed[kWideTile]>;

@@ -17,7 +17,7 @@ namespace gemmd::kernels::cuda {
 // are whole ones alone: [groups, k blocks, n, 128], else [groups, 1, n, k].
 struct DirectGroupedLaunch {
   CUtensorMap wide_a, full_a, wide_b, thin_a, thin_b;
-  Fp8GemmArgs args;  // d of the items
+  GemmArgs args;  // d of the items
   GroupSource source;
   int n_tiles = 1;               // of the weights' rows, for a whole cluster
   int64_t bias_group_bytes = 0;  // between two groups' biases

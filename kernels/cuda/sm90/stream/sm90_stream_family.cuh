@@ -50,11 +50,10 @@ struct StreamEntry {
   }
 };
 
-template <const auto& kConfigs, int... I>
-constexpr StreamFamilyEntry MakeStreamFamily(const char* name, Indices<I...>) {
-  using Table = FamilyTable<StreamLaunch, StreamEntry<kConfigs[I]>...>;
-  return {{name, kConfigs, sizeof...(I), Table::Prepare, nullptr, Table::MaxClusters},
-          Table::Launch};
+template <Mma kMma, const auto& kList>
+constexpr StreamFamilyEntry MakeStreamFamily(const char* name) {
+  using F = FamilyOf<StreamLaunch, StreamEntry, kMma, kList, kLength<kList>>;
+  return {{name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters}, F::Launch};
 }
 
 }  // namespace gemmd::kernels::cuda

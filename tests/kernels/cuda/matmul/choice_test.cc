@@ -70,6 +70,7 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
   for (const GemmVariant& variant : AllVariants()) {
     EXPECT_TRUE(names.insert(Name(variant)).second) << Name(variant);
     EXPECT_EQ(FindVariant(Name(variant)), variant);
+    EXPECT_EQ(AllVariants()[IndexOf(variant)], variant) << Name(variant);
   }
   EXPECT_FALSE(FindVariant("no_such_kernel").has_value());
 }
@@ -80,8 +81,8 @@ TEST(ChoiceTest, EveryMemberServesAPlainProblemOfItsKind) {
     EXPECT_EQ(KindOf(mma).mma, mma) << Name(variant);
     MatmulProblem problem = variant.shape().scales_blocks()
                                 ? Fp8Problem(4096, 4096, 4096)
-                                : DirectProblem(OperandOf(mma), 4096, 4096, 4096);
-    problem.a.dtype = problem.b.dtype = OperandOf(mma);
+                                : DirectProblem(KindOf(mma).operand, 4096, 4096, 4096);
+    problem.a.dtype = problem.b.dtype = KindOf(mma).operand;
     EXPECT_EQ(WhyNot(variant, problem), "") << Name(variant);
   }
 }
@@ -90,7 +91,7 @@ TEST(ChoiceTest, BatchesOfAnyTypeGoToThatTypesKernels) {
   const GemmSelector selector = Untuned();
   for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8}) {
     for (int64_t m : {1, 16, 64, 128, 512, 4096}) {
-      const MatmulProblem problem = DirectProblem(OperandOf(mma), m, 4096, 7168);
+      const MatmulProblem problem = DirectProblem(KindOf(mma).operand, m, 4096, 7168);
       const absl::StatusOr<GemmPick> pick = selector.Choose(problem);
       ASSERT_TRUE(pick.ok()) << pick.status();
       EXPECT_EQ(pick->variant.shape().mma, mma) << Name(pick->variant);

@@ -42,7 +42,7 @@ TEST(CublasLtTest, LoadNeverDies) {
 TEST(CublasLtTest, RefusesWhatItDoesNotPassOn) {
   const absl::StatusOr<CublasLt> lt = CublasLt::Load("");
   if (!lt.ok()) GTEST_SKIP() << lt.status();
-  Fp8GemmArgs args;
+  GemmArgs args;
   EXPECT_EQ(lt->Prepare(CublasLtKind::kBf16, args).status().code(),
             absl::StatusCode::kUnimplemented);  // empty
   args.m = args.n = args.k = 128;

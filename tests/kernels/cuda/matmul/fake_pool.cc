@@ -4,23 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/sm90/config_makers.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig kTiledConfigs[] = {
-    {.family = GemmFamily::kTiled, .rows = 128, .cols = 128, .groups = 2, .stages = 5},
-    {.family = GemmFamily::kTiled,
-     .rows = 128,
-     .cols = 128,
-     .groups = 2,
-     .stages = 5,
-     .share_cols = 2},
-};
-constexpr GemmConfig kSkinnyConfigs[] = {
-    {.family = GemmFamily::kSkinny, .rows = 64, .cols = 8, .groups = 1, .stages = 20},
-    {.family = GemmFamily::kSkinny, .rows = 64, .cols = 64, .groups = 1, .stages = 12},
-};
+constexpr GemmConfig kTiledConfigs[] = {Tiled(128, 128, 5), SharingCols(Tiled(128, 128, 5))};
+constexpr GemmConfig kSkinnyConfigs[] = {Skinny(8, 64, 1, 20), Skinny(64, 64, 1, 12)};
 
 cudaError_t NoPrepare(int) { return cudaErrorNoDevice; }
 cudaError_t NoLaunch(int, const GemmLaunch&, cudaStream_t) { return cudaErrorNoDevice; }
@@ -141,9 +131,9 @@ MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k) {
   return problem;
 }
 
-Fp8GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k) {
+GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k) {
   const auto address = [](uintptr_t value) { return reinterpret_cast<uint8_t*>(value << 32); };
-  Fp8GemmArgs args;
+  GemmArgs args;
   args.m = m;
   args.n = n;
   args.k = k;

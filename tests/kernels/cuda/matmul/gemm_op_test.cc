@@ -70,7 +70,7 @@ TEST(GemmOpTest, TakesScalesOfAInPaddedColumnsForAnyM) {
       EXPECT_EQ(copies.scratch_bytes, 0) << m;
       const AnyGemmArgs any = ArgsOf(op, Slots());
       EXPECT_FALSE(CopyOfA(any, copies, nullptr).has_value()) << m;
-      const Fp8GemmArgs args = Fp8ArgsOf(any, copies, nullptr);
+      const GemmArgs args = GemmArgsOf(any, copies, nullptr);
       EXPECT_EQ(args.a_scales, any.a.scales.data) << m;
       EXPECT_EQ(args.a_scales_ld, ld) << m;
       EXPECT_EQ(WhyNot(AllVariants()[0], args), "") << m;
@@ -92,7 +92,7 @@ TEST(GemmOpTest, CopiesKeepEveryScale) {
   op.b.scales->strides = MakeDims({1, 3});
   const ScaleCopies copies = Copies(op);
   const AnyGemmArgs any = ArgsOf(op, Slots());
-  const Fp8GemmArgs args = Fp8ArgsOf(any, copies, kScratch);
+  const GemmArgs args = GemmArgsOf(any, copies, kScratch);
   const auto a = CopyOfA(any, copies, kScratch);
   const auto b = CopyOfB(any, copies, kScratch);
   ASSERT_TRUE(a.has_value() && b.has_value());
@@ -125,7 +125,7 @@ TEST(GemmOpTest, SharesOneCopyAmongABatch) {
   const AnyGemmArgs any = ArgsOf(op, Slots());
   EXPECT_EQ(CopyOfA(any, copies, kScratch)->batch, 5);
   EXPECT_EQ(CopyOfB(any, copies, kScratch)->batch, 1);
-  const Fp8GemmArgs args = Fp8ArgsOf(any, copies, kScratch);
+  const GemmArgs args = GemmArgsOf(any, copies, kScratch);
   EXPECT_EQ(args.a_scales_batch, 240);
   EXPECT_EQ(args.b_scales_batch, 0);
   EXPECT_EQ(WhyNot(AllVariants()[0], args), "");
@@ -139,11 +139,11 @@ TEST(GemmOpTest, AppliesEveryActivationButReluBehindTheMatmul) {
   for (Activation activation : {Activation::kNone, Activation::kRelu}) {
     op.activation = activation;
     EXPECT_FALSE(ActivationOf(ArgsOf(op, slots)));
-    EXPECT_EQ(Fp8ArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu,
+    EXPECT_EQ(GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu,
               activation == Activation::kRelu);
   }
   op.activation = Activation::kGeluErf;
-  EXPECT_FALSE(Fp8ArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu);
+  EXPECT_FALSE(GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu);
   const std::optional<ActivateArgs> activate = ActivationOf(ArgsOf(op, slots));
   ASSERT_TRUE(activate);
   EXPECT_EQ(activate->activation, ActivationType::kGeluErf);

@@ -212,10 +212,10 @@ TEST_F(GroupedChoiceTest, MatricesOutOfPlaceAreNamed) {
 TEST_F(GroupedChoiceTest, TablesHaveRoom) {
   GroupedProblem problem = Fp8Problem(512, 1, 256, 256);
   problem.apart = true;
-  for (const bool fp8 : {false, true}) {
-    const GroupedLayout without = LayoutOf(*OpOf(Fp8Problem(512, 1, 256, 256)), fp8);
-    const GroupedLayout layout = LayoutOf(*OpOf(problem), fp8);
-    const int64_t maps = fp8 ? 2 * 512 * 128 : 0;
+  for (const bool by_tma : {false, true}) {
+    const GroupedLayout without = LayoutOf(*OpOf(Fp8Problem(512, 1, 256, 256)), by_tma);
+    const GroupedLayout layout = LayoutOf(*OpOf(problem), by_tma);
+    const int64_t maps = by_tma ? 2 * 512 * 128 : 0;
     EXPECT_GE(layout.scratch_bytes, without.scratch_bytes + 512 * 16 + maps);
     EXPECT_EQ(layout.maps_offset[0] % 128, 0);
     EXPECT_EQ(layout.maps_offset[1] % 128, 0);

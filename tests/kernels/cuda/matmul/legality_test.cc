@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/matmul/operand_kind.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {
@@ -13,7 +14,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string Why(const MatmulProblem& problem) { return WhyNot(Variant(kTiled), problem); }
-std::string Why(const Fp8GemmArgs& args) { return WhyNot(Variant(kTiled), args); }
+std::string Why(const GemmArgs& args) { return WhyNot(Variant(kTiled), args); }
 
 TEST(LegalityTest, EveryKernelServesAPlainProblem) {
   for (const GemmVariant& variant : AllVariants()) {
@@ -42,7 +43,7 @@ TEST(LegalityTest, RowsMustBeMultiplesOf16Bytes) {
   padded.a.leading_stride = padded.b.leading_stride = 80;
   padded.a.alignment_bytes = padded.b.alignment_bytes = 16;
   EXPECT_EQ(Why(padded), "");
-  Fp8GemmArgs args = Fp8Args(8, 8, 70);
+  GemmArgs args = Fp8Args(8, 8, 70);
   args.lda = args.ldb = 80;
   EXPECT_EQ(Why(args), "");
   args.ldb = 72;
@@ -50,7 +51,7 @@ TEST(LegalityTest, RowsMustBeMultiplesOf16Bytes) {
 }
 
 TEST(LegalityTest, StrideOfASingleRowSaysNothing) {
-  Fp8GemmArgs args = Fp8Args(1, 8, 80);
+  GemmArgs args = Fp8Args(1, 8, 80);
   args.lda = 1000001;
   EXPECT_EQ(Why(args), "");
   EXPECT_EQ(Why(Fp8Problem(1, 1, 70)), "");
@@ -60,7 +61,7 @@ TEST(LegalityTest, OverlappingRowsAreRefused) {
   MatmulProblem problem = Fp8Problem(8, 8, 256);
   problem.b.leading_stride = 128;
   EXPECT_THAT(Why(problem), HasSubstr("rows of b are 128 elements apart, less than k=256"));
-  Fp8GemmArgs args = Fp8Args(8, 8, 256);
+  GemmArgs args = Fp8Args(8, 8, 256);
   args.lda = -256;
   EXPECT_THAT(Why(args), HasSubstr("rows of a are -256 elements apart"));
   args.lda = std::numeric_limits<int64_t>::max();
@@ -117,7 +118,7 @@ TEST(LegalityTest, OperandsMustBeBlockScaledFp8) {
 TEST(LegalityTest, EachKindMultipliesItsOwnType) {
   for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8}) {
     const GemmVariant variant = DirectVariant(mma);
-    EXPECT_EQ(WhyNot(variant, DirectProblem(OperandOf(mma), 64, 4096, 7168)), "");
+    EXPECT_EQ(WhyNot(variant, DirectProblem(KindOf(mma).operand, 64, 4096, 7168)), "");
     EXPECT_THAT(WhyNot(variant, Fp8Problem(64, 4096, 7168)),
                 HasSubstr("a is e4m3; these kernels multiply "));
   }
@@ -132,7 +133,7 @@ TEST(LegalityTest, RowsOfTwoByteElementsAreCountedInBytes) {
   EXPECT_EQ(WhyNot(bf16, DirectProblem(DType::kBF16, 8, 8, 64 * 3)), "");
   EXPECT_EQ(WhyNot(bf16, DirectProblem(DType::kBF16, 8, 8, 72)),
             "k=72 is not a multiple of 64, which stages of 128 need; pad k to 128");
-  Fp8GemmArgs args = Fp8Args(8, 8, 64);
+  GemmArgs args = Fp8Args(8, 8, 64);
   args.a_scales = args.b_scales = nullptr;
   EXPECT_EQ(WhyNot(bf16, args), "");
   args.lda = 65;
@@ -188,7 +189,7 @@ TEST(LegalityTest, Int8SumsMustFit32Bits) {
 }
 
 TEST(LegalityTest, AddressesMustBeAlignedWhereTmaReads) {
-  Fp8GemmArgs args = Fp8Args(8, 8, 128);
+  GemmArgs args = Fp8Args(8, 8, 128);
   args.a += 8;
   EXPECT_EQ(Why(args), "a is at an address 8 bytes past a multiple of 16; align it to 16");
   args = Fp8Args(8, 8, 128);
@@ -210,7 +211,7 @@ TEST(LegalityTest, AddressesMustBeAlignedWhereTmaReads) {
 }
 
 TEST(LegalityTest, ScalesOfAMustBePaddedTo4Floats) {
-  Fp8GemmArgs args = Fp8Args(9, 8, 256);
+  GemmArgs args = Fp8Args(9, 8, 256);
   EXPECT_EQ(Why(args), "");
   args.a_scales_ld = 9;
   EXPECT_THAT(Why(args), AllOf(HasSubstr("a_scales_ld=9"), HasSubstr("pad it to 12")));
@@ -222,7 +223,7 @@ TEST(LegalityTest, ScalesOfAMustBePaddedTo4Floats) {
 }
 
 TEST(LegalityTest, BatchStridesMustKeepAlignmentAndMayBeShared) {
-  Fp8GemmArgs args = Fp8Args(8, 8, 128);
+  GemmArgs args = Fp8Args(8, 8, 128);
   args.batch = 3;
   args.a_batch = 1024;
   args.a_scales_batch = 8;

@@ -48,7 +48,7 @@ TEST_F(SelfTestTest, EveryMemberOfThePoolServesTheProblemOfItsKind) {
   for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block, Mma::kFp8Row}) {
     const SelfTestProblem problem(mma, AllVariants());
     EXPECT_EQ(CopiesOf(ArgsOf(problem.op(), slots)).scratch_bytes, 0);
-    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(problem.op(), slots), ScaleCopies(), nullptr);
+    const GemmArgs args = GemmArgsOf(ArgsOf(problem.op(), slots), ScaleCopies(), nullptr);
     for (const GemmVariant& variant : AllVariants()) {
       if (variant.shape().mma != mma) continue;
       EXPECT_EQ(WhyNot(variant, args), "") << Name(variant);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/matmul/reference.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_kind.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
 #include "tests/kernels/cuda/backend_fixture.h"
@@ -40,7 +41,7 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     executor_ = contract::MakeBackendExecutor(*std::move(backend));
   }
 
-  DType dtype() const { return OperandOf(GetParam().mma); }
+  DType dtype() const { return KindOf(GetParam().mma).operand; }
   bool integers() const { return dtype() == DType::kI8; }
   // A multiple of 16 bytes at or above `k`.
   int64_t Aligned(int64_t k) const {
@@ -248,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Types, TypesGpuTest,
                                          Kind{Mma::kI8Block, "sm90_i8block_"},
                                          Kind{Mma::kFp8Row, "sm90_fp8row_"}),
                          [](const auto& info) {
-                           return std::string(Name(OperandOf(info.param.mma))) +
+                           return std::string(Name(KindOf(info.param.mma).operand)) +
                                   (info.param.mma == Mma::kI8Block ? "_block" : "");
                          });
 
@@ -305,7 +306,7 @@ INSTANTIATE_TEST_SUITE_P(Types, RowScalesGpuTest,
                          testing::Values(Kind{Mma::kI8, "sm90_i8_"},
                                          Kind{Mma::kFp8Row, "sm90_fp8row_"}),
                          [](const auto& info) {
-                           return std::string(Name(OperandOf(info.param.mma)));
+                           return std::string(Name(KindOf(info.param.mma).operand));
                          });
 
 class Int8GpuTest : public TypesGpuTest {};

@@ -5,49 +5,6 @@
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 
 namespace gemmd::kernels::cuda {
-namespace {
-
-constexpr GemmConfig Tiled(int m, int n, int stages) {
-  return {.family = GemmFamily::kTiled,
-          .mma = Mma::kFp8Row,
-          .rows = m,
-          .cols = n,
-          .groups = m % 192 == 0 ? 3 : 2,
-          .stages = stages};
-}
-constexpr GemmConfig Skinny(int m, int n, int k_blocks, int stages) {
-  return {.family = GemmFamily::kSkinny,
-          .mma = Mma::kFp8Row,
-          .rows = n,
-          .cols = m,
-          .groups = n / 64,
-          .stages = stages,
-          .k_blocks = k_blocks};
-}
-constexpr GemmConfig SharingA(GemmConfig config) {
-  config.share_rows = 2;
-  return config;
-}
-// The tile of D leaves while the next one multiplies.
-constexpr GemmConfig Storing(GemmConfig config) {
-  config.stores_tile = true;
-  return config;
-}
-constexpr GemmConfig TwoPerSm(GemmConfig config) {
-  config.ctas_per_sm = 2;
-  return config;
-}
-// Of 64 of the weights' rows, a warpgroup.
-constexpr GemmConfig TwoSubTiles(GemmConfig config) {
-  config.groups /= 2;
-  return config;
-}
-constexpr GemmConfig TwoKGroups(GemmConfig config) {
-  config.k_groups = 2;
-  return config;
-}
-
-}  // namespace
 
 constexpr GemmConfig kFp8RowTiledConfigs[] = {
     Tiled(128, 64, 8),
@@ -59,12 +16,12 @@ constexpr GemmConfig kFp8RowTiledConfigs[] = {
     Tiled(128, 192, 5),
     Storing(Tiled(128, 192, 4)),
     Tiled(256, 112, 4),
-    SharingA(Tiled(256, 128, 4)),
+    SharingRows(Tiled(256, 128, 4)),
     Storing(Tiled(256, 128, 3)),
-    SharingA(Storing(Tiled(256, 128, 3))),
+    SharingRows(Storing(Tiled(256, 128, 3))),
     Tiled(192, 96, 5),
     Storing(Tiled(192, 128, 4)),
-    SharingA(Storing(Tiled(192, 128, 4))),
+    SharingRows(Storing(Tiled(192, 128, 4))),
 };
 // One k block a stage serves k that is not a multiple of 128. Of many widths: rows just over one's
 // tile fill another's.
@@ -93,12 +50,9 @@ constexpr GemmConfig kFp8RowSkinnyConfigs[] = {
     TwoSubTiles(Skinny(112, 256, 1, 4)),
 };
 
-template <const auto& kConfigs>
-using IndicesOf = typename MakeIndices<sizeof(kConfigs) / sizeof(kConfigs[0])>::Type;
-
 extern const GemmFamilyEntry kSm90Fp8RowTiled =
-    MakeFamily<kFp8RowTiledConfigs>("sm90_fp8row_tiled", IndicesOf<kFp8RowTiledConfigs>());
+    MakeFamily<Mma::kFp8Row, kFp8RowTiledConfigs>("sm90_fp8row_tiled");
 extern const GemmFamilyEntry kSm90Fp8RowSkinny =
-    MakeFamily<kFp8RowSkinnyConfigs>("sm90_fp8row_skinny", IndicesOf<kFp8RowSkinnyConfigs>());
+    MakeFamily<Mma::kFp8Row, kFp8RowSkinnyConfigs>("sm90_fp8row_skinny");
 
 }  // namespace gemmd::kernels::cuda
