@@ -22,6 +22,7 @@ FROM packages AS sources
 COPY CMakeLists.txt CMakePresets.json ./
 COPY cmake cmake
 COPY proto proto
+COPY status status
 COPY kernels kernels
 COPY server server
 COPY client client

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/exit_status.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -59,21 +60,20 @@ absl::StatusOr<int> FileOf(std::string_view text) {
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(std::vector<std::string> command,
                                                  std::string_view config) {
-  const absl::StatusOr<int> config_fd = FileOf(config);
-  if (!config_fd.ok()) return config_fd.status();
-  const absl::Cleanup close_config = [&] { close(*config_fd); };
+  GEMMD_ASSIGN_OR_RETURN(const int config_fd, FileOf(config));
+  const absl::Cleanup close_config = [&] { close(config_fd); };
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) return Cannot("make a pipe");
   fcntl(ready[0], F_SETFL, O_NONBLOCK);
   command.insert(command.end(),
-                 {"--ready-fd", absl::StrCat(ready[1]), "--config-fd", absl::StrCat(*config_fd)});
+                 {"--ready-fd", absl::StrCat(ready[1]), "--config-fd", absl::StrCat(config_fd)});
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Become(argv.data(), parent, ready[1], *config_fd);
+  if (pid == 0) Become(argv.data(), parent, ready[1], config_fd);
   const absl::Status error = pid < 0 ? Cannot("fork") : absl::OkStatus();
   close(ready[1]);
   if (error.ok()) return ChildProcess(pid, ready[0]);

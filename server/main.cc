@@ -36,6 +36,7 @@
 #include "server/server.h"
 #include "server/service_manager.h"
 #include "server/signals.h"
+#include "status/propagate.h"
 
 // Few stay warm, and while one is in a long call the others answer. More devices than two have
 // more: StartAgainWithThreads.
@@ -61,10 +62,9 @@ absl::StatusOr<std::vector<ParsedConfig>> Load(const Options& options) {
   auto configs = options.config.empty() ? ParseConfigPerDevice("", options.listen)
                                         : LoadConfigPerDevice(options.config, options.listen);
   if (!configs.ok() || options.supervise) return configs;
-  auto config = PickDevice(*configs, options.device);
-  if (!config.ok()) return config.status();
-  config->log.process = options.device;
-  return std::vector<ParsedConfig>{*std::move(config)};
+  GEMMD_ASSIGN_OR_RETURN(auto config, PickDevice(*configs, options.device));
+  config.log.process = options.device;
+  return std::vector<ParsedConfig>{std::move(config)};
 }
 
 // What to start with: a supervisor hands over what it has, which the file may not be by now.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "server/config/address.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -148,19 +149,15 @@ std::vector<Place> SocketsOf(const Config& config) {
 }  // namespace
 
 absl::Status MakeSocketFolders(const Config& config) {
-  for (const Place& place : SocketsOf(config)) {
-    if (absl::Status made = MakeFolder(place); !made.ok()) return made;
-  }
+  for (const Place& place : SocketsOf(config)) GEMMD_RETURN_IF_ERROR(MakeFolder(place));
   return absl::OkStatus();
 }
 
 absl::Status CheckPlaces(const Config& config) {
-  for (const Place& place : SocketsOf(config)) {
-    if (absl::Status fits = CheckFolder(place); !fits.ok()) return fits;
-  }
+  for (const Place& place : SocketsOf(config)) GEMMD_RETURN_IF_ERROR(CheckFolder(place));
   for (const ListenerConfig& listener : config.listeners) {
     if (IsUnix(listener.address)) continue;
-    if (absl::Status fits = CheckBind({"listener", listener.address}); !fits.ok()) return fits;
+    GEMMD_RETURN_IF_ERROR(CheckBind({"listener", listener.address}));
   }
   return config.metrics_address.empty() ? absl::OkStatus()
                                         : CheckBind({"metrics.address", config.metrics_address});

@@ -36,6 +36,7 @@
 #include "server/service/listen/listener.h"
 #include "server/service/listen/tls.h"
 #include "server/service/otlp/exporter.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -137,35 +138,30 @@ class StartedServer final : public Server {
 
   absl::Status Begin() {
     SetBusyPoll(config_);
-    if (absl::Status awake = SetProcessorWake(config_); !awake.ok()) return awake;
+    GEMMD_RETURN_IF_ERROR(SetProcessorWake(config_));
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     for (const DeviceConfig& device : config_.devices) {
-      auto backend = MakeBackend(device, log_);
-      if (!backend.ok()) return backend.status();
-      backends.push_back(*std::move(backend));
+      GEMMD_ASSIGN_OR_RETURN(auto backend, MakeBackend(device, log_));
+      backends.push_back(std::move(backend));
     }
-    auto state =
-        ServerState::Create(config_, std::move(backends), clock_, log_, metrics_, instance_id_);
-    if (!state.ok()) return state.status();
-    state_ = *std::move(state);
+    GEMMD_ASSIGN_OR_RETURN(state_, ServerState::Create(config_, std::move(backends), clock_, log_,
+                                                       metrics_, instance_id_));
     const bool under_mps = UnderMps(*state_);
     state_->armed().set_under_mps(under_mps);
     if (state_->spans().on()) {
-      auto exporter = OtlpExporter::Start(config_.tracing, instance_id_, state_->spans(), log_);
-      if (!exporter.ok()) return exporter.status();
-      exporter_ = *std::move(exporter);
+      GEMMD_ASSIGN_OR_RETURN(
+          exporter_, OtlpExporter::Start(config_.tracing, instance_id_, state_->spans(), log_));
     }
     if (!config_.metrics_address.empty()) {
-      auto metrics = MetricsServer::Start(config_.metrics_address, metrics_);
-      if (!metrics.ok()) return metrics.status();
-      metrics_server_ = *std::move(metrics);
+      GEMMD_ASSIGN_OR_RETURN(metrics_server_,
+                             MetricsServer::Start(config_.metrics_address, metrics_));
     }
     EnableListenerPlugins();
     quota_.Resize(static_cast<size_t>(ReceiveQuotaBytes(config_.connections)));
     for (const ListenerConfig& config : config_.listeners) {
-      auto listener = Listener::Start(config, {*state_, live_, streams_, connections_, quota_});
-      if (!listener.ok()) return listener.status();
-      listeners_.push_back(*std::move(listener));
+      GEMMD_ASSIGN_OR_RETURN(
+          auto listener, Listener::Start(config, {*state_, live_, streams_, connections_, quota_}));
+      listeners_.push_back(std::move(listener));
     }
     for (const auto& device : state_->devices()) {
       const kernels::DeviceInfo& info = device->backend().info();
@@ -251,9 +247,7 @@ class StartedServer final : public Server {
   absl::Status SetProcessorWake(const Config& config) {
     std::unique_ptr<ProcessorWake> next;
     if (config.scheduler.processor_wake.has_value()) {
-      auto made = ProcessorWake::Create(*config.scheduler.processor_wake);
-      if (!made.ok()) return made.status();
-      next = *std::move(made);
+      GEMMD_ASSIGN_OR_RETURN(next, ProcessorWake::Create(*config.scheduler.processor_wake));
     }
     processor_wake_ = std::move(next);
     return absl::OkStatus();
@@ -424,7 +418,7 @@ absl::Status Server::CheckDevices(const Config& config) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   auto server = std::make_unique<StartedServer>(config);
-  if (absl::Status begun = server->Begin(); !begun.ok()) return begun;
+  GEMMD_RETURN_IF_ERROR(server->Begin());
   return server;
 }
 

@@ -13,6 +13,7 @@ import sys
 CUDA = r"cuda|cublas|nv[a-z]*\.h|cooperative_groups|cute/|cutlass/"
 PROTOBUF = r"google/protobuf|.*\.pb\.h"
 GRPC = r"grpc|.*\.grpc\.pb\.h"
+ABSEIL = r"absl/|status/"  # status/ is Abseil's idiom, for all who may include Abseil
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 
 
@@ -29,8 +30,9 @@ class Layer:
 
 # The first layer that matches a file is its layer.
 LAYERS = [
+    Layer("status", r"status/.*", r"", CUDA + "|" + PROTOBUF + "|" + GRPC, "every other layer may include it"),
     Layer("cuda kernels", r"kernels/(bench/)?cuda/.*\.(cu|cuh)|kernels/cuda/ptx/.*", r"kernels/(bench/)?cuda/.*",
-          r"absl/|string$|vector$|map$|iostream$|" + PROTOBUF + "|" + GRPC,
+          ABSEIL + r"|string$|vector$|map$|iostream$|" + PROTOBUF + "|" + GRPC,
           "raw CUDA compiles in 1 s a file, with Abseil in 3.7 s"),
     Layer("cuda backend", r"kernels/(bench/)?cuda/.*", r"kernels/.*", PROTOBUF + "|" + GRPC,
           "the kernels library serves without a wire"),
@@ -48,11 +50,11 @@ LAYERS = [
     Layer("service", r"server/service/.*", r"server/(service|engine|guard)/.*|kernels/[^/]*|gemmd/v1/.*",
           CUDA, "the wire side does not know which backend runs"),
     Layer("gRPC's threads", r"server/grpc_threads/.*", r"server/(grpc_threads/.*|engine/observe/exposition\.h)",
-          r"absl/|" + CUDA + "|" + PROTOBUF + "|" + GRPC, "gemmctl has it linked in, and any process may preload it"),
+          ABSEIL + "|" + CUDA + "|" + PROTOBUF + "|" + GRPC, "gemmctl has it linked in, and any process may preload it"),
     Layer("daemon", r"server/[^/]*", r"server/.*|kernels/(?!cuda/.*\.cuh$).*|gemmd/v1/.*", CUDA,
           "main and Server compose; CUDA stays behind the kernels library"),
     Layer("armed slots", r"client/armed/.*|client/python/.*", r"client/armed/.*|gemmd/v1/armed_region\.h",
-          r"absl/|" + CUDA + "|" + PROTOBUF + "|" + GRPC, "the Python package compiles it without the rest"),
+          ABSEIL + "|" + CUDA + "|" + PROTOBUF + "|" + GRPC, "the Python package compiles it without the rest"),
     Layer("C++ client", r"client/cpp/.*", r"client/(cpp|armed)/.*|gemmd/v1/.*", CUDA + "|prometheus/",
           "clients build without the daemon"),
     Layer("gemmd_bench", r"bench/.*", r"bench/.*|client/(cli|cpp)/.*|gemmd/v1/.*", CUDA + "|prometheus/",
@@ -107,7 +109,7 @@ def violations_in(path, text):
 def check(root):
     """All complaints about a tree, and how many files were read."""
     complaints, count = [], 0
-    for top in ("kernels", "server", "client", "bench"):
+    for top in ("status", "kernels", "server", "client", "bench"):
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SOURCES and file.is_file():
                 count += 1

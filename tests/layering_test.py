@@ -51,6 +51,10 @@ CASES = [
     ("client/cpp/source/client.cc", "<grpcpp/grpcpp.h>", True),
     ("client/cpp/source/client.cc", '"server/engine/sessions/handle.h"', False),
     ("client/cpp/source/client.cc", '"kernels/op.h"', False),
+    ("client/cpp/source/client.cc", '"status/propagate.h"', True),
+    ("client/armed/slot.cc", '"status/propagate.h"', False),
+    ("kernels/cuda/ops/gated.cu", '"status/propagate.h"', False),
+    ("status/propagate.h", '"kernels/op.h"', False),
     ("client/cli/matmul.cc", '"client/cpp/client.h"', True),
     ("client/cli/matmul.cc", '"kernels/cpu/matmul/reference.h"', False),
 ]

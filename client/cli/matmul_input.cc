@@ -4,22 +4,22 @@
 #include "client/cli/load/weight.h"
 #include "client/cli/quantize.h"
 #include "client/cpp/scales.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 
 absl::StatusOr<MatmulInput> MatmulInput::Find(client::Session& session, const std::string& name) {
-  absl::StatusOr<client::Buffer> found = session.Find(name);
-  if (!found.ok()) return found.status();
-  const bool served = found->dtype() != client::DType::kUnspecified &&
-                      ToClient(ToFile(found->dtype())) == found->dtype();
-  if (!served || found->shape().size() < 2) {
+  GEMMD_ASSIGN_OR_RETURN(client::Buffer found, session.Find(name));
+  const bool served = found.dtype() != client::DType::kUnspecified &&
+                      ToClient(ToFile(found.dtype())) == found.dtype();
+  if (!served || found.shape().size() < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("@", name, " is ", client::Name(found->dtype()), " ",
-                     files::ShapeText({found->shape().data(), found->shape().size()}),
+        absl::StrCat("@", name, " is ", client::Name(found.dtype()), " ",
+                     files::ShapeText({found.shape().data(), found.shape().size()}),
                      ", no matrix of f32, bf16, f16, e4m3 or i8"));
   }
   MatmulInput input;
-  input.published_ = *std::move(found);
+  input.published_ = std::move(found);
   return input;
 }
 

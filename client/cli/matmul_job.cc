@@ -7,6 +7,7 @@
 #include "client/cli/progress.h"
 #include "client/cli/transfers.h"
 #include "client/cpp/scales.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -31,10 +32,9 @@ absl::StatusOr<Buffer> MatmulJob::UploadMatrix(const files::Matrix& matrix,
   client::TransferOptions options;
   options.progress = ProgressLine(out_, "uploading " + name);
   options.route = settings_.route;
-  absl::StatusOr<client::TransferReport> moved =
-      buffer->Upload(client::AsBytes(matrix.bytes()), 0, options);
-  if (!moved.ok()) return moved.status();
-  Accumulate(*moved, uploaded_);
+  GEMMD_ASSIGN_OR_RETURN(client::TransferReport moved,
+                         buffer->Upload(client::AsBytes(matrix.bytes()), 0, options));
+  Accumulate(moved, uploaded_);
   return buffer;
 }
 
@@ -50,9 +50,7 @@ absl::Status MatmulJob::Upload() {
                         {inputs_.bias ? &*inputs_.bias : nullptr, &bias_, "bias"}};
   for (const Wanted& wanted : all) {
     if (wanted.matrix == nullptr) continue;
-    absl::StatusOr<Buffer> buffer = UploadMatrix(*wanted.matrix, wanted.name);
-    if (!buffer.ok()) return buffer.status();
-    *wanted.buffer = *std::move(buffer);
+    GEMMD_ASSIGN_OR_RETURN(*wanted.buffer, UploadMatrix(*wanted.matrix, wanted.name));
   }
   a_.source = inputs_.a.published() ? inputs_.a.values() : a_.uploaded.tensor();
   b_.source = inputs_.b.published() ? inputs_.b.values() : b_.uploaded.tensor();
@@ -74,14 +72,13 @@ absl::Status MatmulJob::Quantize(ServerOperand& operand, const Tensor& view,
     return absl::OkStatus();
   }
   const std::vector<int64_t> shape(view.shape().begin(), view.shape().end());
-  absl::StatusOr<Buffer> values =
-      session_.CreateBuffer({.dtype = settings_.quantize.dtype, .shape = shape});
-  if (!values.ok()) return values.status();
-  absl::StatusOr<Buffer> scales = session_.CreateBuffer(
-      {.dtype = DType::kF32, .shape = client::ScalesRoom(shape, granularity)});
-  if (!scales.ok()) return scales.status();
-  operand.values = *std::move(values);
-  operand.scales = *std::move(scales);
+  GEMMD_ASSIGN_OR_RETURN(
+      Buffer values, session_.CreateBuffer({.dtype = settings_.quantize.dtype, .shape = shape}));
+  GEMMD_ASSIGN_OR_RETURN(
+      Buffer scales, session_.CreateBuffer(
+                         {.dtype = DType::kF32, .shape = client::ScalesRoom(shape, granularity)}));
+  operand.values = std::move(values);
+  operand.scales = std::move(scales);
   operand.operand = client::Operand(operand.values.tensor(), granularity,
                                     client::ScalesIn(operand.scales.tensor(), shape, granularity));
   ops.Add(client::Quantize{.src = view,
@@ -94,10 +91,9 @@ absl::Status MatmulJob::Quantize(ServerOperand& operand, const Tensor& view,
 absl::StatusOr<Tensor> MatmulJob::Converted(const Buffer& buffer, DType dtype,
                                             std::optional<Buffer>& converted, client::OpList& ops) {
   if (buffer.dtype() == dtype) return buffer.tensor();
-  absl::StatusOr<Buffer> made = session_.CreateBuffer(
-      {.dtype = dtype, .shape = {buffer.shape().begin(), buffer.shape().end()}});
-  if (!made.ok()) return made.status();
-  converted = *std::move(made);
+  GEMMD_ASSIGN_OR_RETURN(
+      converted, session_.CreateBuffer(
+                     {.dtype = dtype, .shape = {buffer.shape().begin(), buffer.shape().end()}}));
   ops.Add(client::Convert{.src = buffer.tensor(), .dst = converted->tensor()});
   return converted->tensor();
 }
@@ -108,10 +104,9 @@ absl::StatusOr<client::Result> MatmulJob::Run() {
   absl::Status status = Operand(inputs_.a, a_, a_.source, settings_.quantize.a, ops);
   if (status.ok()) status = Operand(inputs_.b, b_, b_view, settings_.quantize.b, ops);
   if (!status.ok()) return status;
-  absl::StatusOr<Buffer> d =
-      session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()});
-  if (!d.ok()) return d.status();
-  d_ = *std::move(d);
+  GEMMD_ASSIGN_OR_RETURN(
+      Buffer d, session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()}));
+  d_ = std::move(d);
   client::Matmul matmul = {.a = a_.operand,
                            .b = b_.operand,
                            .d = d_.tensor(),
@@ -120,16 +115,12 @@ absl::StatusOr<client::Result> MatmulJob::Run() {
                            .activation = settings_.activation,
                            .kernel = settings_.kernel};
   if (inputs_.c) {
-    absl::StatusOr<Tensor> c = Converted(c_, settings_.out_dtype, c_converted_, ops);
-    if (!c.ok()) return c.status();
-    matmul.c = *c;
+    GEMMD_ASSIGN_OR_RETURN(matmul.c, Converted(c_, settings_.out_dtype, c_converted_, ops));
   }
   if (inputs_.bias) {
     // F32 and D's own type are taken as they are.
     const DType dtype = bias_.dtype() == settings_.out_dtype ? bias_.dtype() : DType::kF32;
-    absl::StatusOr<Tensor> bias = Converted(bias_, dtype, bias_converted_, ops);
-    if (!bias.ok()) return bias.status();
-    matmul.bias = *bias;
+    GEMMD_ASSIGN_OR_RETURN(matmul.bias, Converted(bias_, dtype, bias_converted_, ops));
   }
   ops.Add(matmul);
   return session_.Execute(ops);
@@ -139,10 +130,10 @@ absl::Status MatmulJob::DownloadD(absl::Span<std::byte> d) {
   client::TransferOptions options;
   options.progress = ProgressLine(out_, "downloading D");
   options.route = settings_.route;
-  absl::StatusOr<client::TransferReport> moved =
-      d_.Download(absl::MakeSpan(reinterpret_cast<char*>(d.data()), d.size()), 0, options);
-  if (!moved.ok()) return moved.status();
-  Accumulate(*moved, downloaded_);
+  GEMMD_ASSIGN_OR_RETURN(
+      client::TransferReport moved,
+      d_.Download(absl::MakeSpan(reinterpret_cast<char*>(d.data()), d.size()), 0, options));
+  Accumulate(moved, downloaded_);
   return absl::OkStatus();
 }
 
@@ -151,8 +142,7 @@ absl::StatusOr<std::vector<char>> MatmulJob::Fetch(const Buffer& buffer, const s
   client::TransferOptions options;
   options.progress = ProgressLine(out_, absl::StrCat("downloading ", name, " to check"));
   options.route = settings_.route;
-  absl::StatusOr<client::TransferReport> moved = buffer.Download(absl::MakeSpan(data), 0, options);
-  if (!moved.ok()) return moved.status();
+  GEMMD_RETURN_IF_ERROR(buffer.Download(absl::MakeSpan(data), 0, options).status());
   return data;
 }
 
@@ -165,9 +155,7 @@ absl::Status MatmulJob::FetchPublished() {
   for (const Side& side :
        {Side{inputs_.a, published_a_, "A"}, Side{inputs_.b, published_b_, "B"}}) {
     if (!side.input.published()) continue;
-    absl::StatusOr<std::vector<char>> data = Fetch(side.input.buffer(), side.name);
-    if (!data.ok()) return data.status();
-    side.bytes = *std::move(data);
+    GEMMD_ASSIGN_OR_RETURN(side.bytes, Fetch(side.input.buffer(), side.name));
   }
   return absl::OkStatus();
 }
@@ -178,7 +166,7 @@ absl::StatusOr<Buffer> MatmulJob::Dense(const Tensor& tensor) {
   if (!dense.ok()) return dense;
   client::OpList ops;
   ops.Add(client::Copy{.src = tensor, .dst = dense->tensor()});
-  if (absl::Status status = session_.Execute(ops).status(); !status.ok()) return status;
+  GEMMD_RETURN_IF_ERROR(session_.Execute(ops).status());
   return dense;
 }
 
@@ -235,15 +223,13 @@ bool MatmulJob::TookFilesAsTheyAre() const {
 }
 
 absl::StatusOr<Verified> MatmulJob::Check(absl::Span<const std::byte> d) {
-  if (absl::Status fetched = FetchPublished(); !fetched.ok()) return fetched;
+  GEMMD_RETURN_IF_ERROR(FetchPublished());
   VerifyProblem problem = PlainProblem(d, /*of_files=*/false);
   std::vector<char> keep[6];  // what the problem points to
   int kept = 0;
   const auto fetch = [&](const Buffer& buffer,
                          const std::string& name) -> absl::StatusOr<const std::byte*> {
-    absl::StatusOr<std::vector<char>> data = Fetch(buffer, name);
-    if (!data.ok()) return data.status();
-    keep[kept] = *std::move(data);
+    GEMMD_ASSIGN_OR_RETURN(keep[kept], Fetch(buffer, name));
     return Bytes(keep[kept++]);
   };
   struct Side {
@@ -256,33 +242,29 @@ absl::StatusOr<Verified> MatmulJob::Check(absl::Span<const std::byte> d) {
   for (const Side& side : {Side{&inputs_.a, &a_, &problem.a, settings_.quantize.a, "A"},
                            Side{&inputs_.b, &b_, &problem.b, settings_.quantize.b, "B"}}) {
     if (side.granularity == ScaleGranularity::kNone || side.input->scaled()) continue;
-    absl::StatusOr<const std::byte*> values = fetch(side.server->values, side.name);
-    if (!values.ok()) return values.status();
-    absl::StatusOr<Buffer> dense = Dense(side.server->operand.scales);
-    if (!dense.ok()) return dense.status();
-    absl::StatusOr<const std::byte*> scales = fetch(*dense, absl::StrCat(side.name, "'s scales"));
-    if (!scales.ok()) return scales.status();
+    GEMMD_ASSIGN_OR_RETURN(const std::byte* values, fetch(side.server->values, side.name));
+    GEMMD_ASSIGN_OR_RETURN(Buffer dense, Dense(side.server->operand.scales));
+    GEMMD_ASSIGN_OR_RETURN(const std::byte* scales,
+                           fetch(dense, absl::StrCat(side.name, "'s scales")));
     side.host->dtype = ToFile(settings_.quantize.dtype);
-    side.host->values = *values;
+    side.host->values = values;
     side.host->row_stride = shape_.k;  // quantised, B is always [n, k]
     side.host->k_stride = 1;
     side.host->granularity = side.granularity;
-    side.host->scales = reinterpret_cast<const float*>(*scales);
+    side.host->scales = reinterpret_cast<const float*>(scales);
     if (side.host->batch_stride != 0) {
       side.host->scale_batch_stride = ScaleCount(side.host->granularity, side.host->rows, shape_.k);
     }
   }
   if (inputs_.c) {
     const Buffer& buffer = c_converted_ ? *c_converted_ : c_;
-    absl::StatusOr<const std::byte*> c = fetch(buffer, "C");
-    if (!c.ok()) return c.status();
-    problem.c = HostTensor{ToFile(buffer.dtype()), *c};
+    GEMMD_ASSIGN_OR_RETURN(const std::byte* c, fetch(buffer, "C"));
+    problem.c = HostTensor{ToFile(buffer.dtype()), c};
   }
   if (inputs_.bias) {
     const Buffer& buffer = bias_converted_ ? *bias_converted_ : bias_;
-    absl::StatusOr<const std::byte*> bias = fetch(buffer, "bias");
-    if (!bias.ok()) return bias.status();
-    problem.bias = HostTensor{ToFile(buffer.dtype()), *bias};
+    GEMMD_ASSIGN_OR_RETURN(const std::byte* bias, fetch(buffer, "bias"));
+    problem.bias = HostTensor{ToFile(buffer.dtype()), bias};
   }
   VerifyOptions options;
   while (options.seed == 0) options.seed = std::random_device()();  // the same rows for both

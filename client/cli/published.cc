@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/printable.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -34,17 +35,16 @@ absl::StatusOr<std::vector<v1::Buffer>> PublishedLike(client::Client& client,
                     absl::InvalidArgumentError(absl::StrCat(
                         "pattern '", pattern, "' has a [ that no ] closes; write [abc] or [a-z]")));
   }
-  absl::StatusOr<std::vector<v1::Buffer>> all = client.ListPublished();
-  if (!all.ok()) return all.status();
-  const size_t there_are = all->size();
-  std::erase_if(*all, [&](const v1::Buffer& buffer) {
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Buffer> all, client.ListPublished());
+  const size_t there_are = all.size();
+  std::erase_if(all, [&](const v1::Buffer& buffer) {
     return fnmatch(pattern.c_str(), buffer.published_name().c_str(), 0) != 0;
   });
-  if (all->empty()) {
+  if (all.empty()) {
     return absl::NotFoundError(absl::StrCat("no published name matches '", pattern, "'; there are ",
                                             there_are, ": 'gemmctl published' lists them"));
   }
-  std::sort(all->begin(), all->end(), [](const v1::Buffer& a, const v1::Buffer& b) {
+  std::sort(all.begin(), all.end(), [](const v1::Buffer& a, const v1::Buffer& b) {
     return a.published_name() < b.published_name();
   });
   return all;

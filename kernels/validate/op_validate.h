@@ -15,11 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/op.h"
-
-#define GEMMD_RETURN_IF_ERROR(expr)                 \
-  do {                                              \
-    if (absl::Status s = (expr); !s.ok()) return s; \
-  } while (false)
+#include "status/propagate.h"
 
 namespace gemmd::kernels::validate {
 

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/config/fields.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -143,7 +144,7 @@ absl::Status CheckListenAddress(const std::string& path, std::string_view addres
     return CheckUnixName(path, address.substr(kUnixAbstract.size()), "abstract socket name");
   }
   HostKind kind = HostKind::kWrong;
-  if (absl::Status status = CheckTcp(path, address, &kind); !status.ok()) return status;
+  GEMMD_RETURN_IF_ERROR(CheckTcp(path, address, &kind));
   if (kind == HostKind::kLoopback || beyond_loopback) return absl::OkStatus();
   return Invalid(path,
                  absl::StrCat(Quoted(address),

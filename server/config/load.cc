@@ -14,6 +14,7 @@
 #include "server/config/convert.h"
 #include "server/config/per_device.h"
 #include "server/config/remedy.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -76,35 +77,33 @@ absl::Status InFile(const std::string& path, const absl::Status& error) {
 absl::StatusOr<ParsedConfig> ParseConfig(std::string_view textproto,
                                          absl::Span<const std::string> extra_listeners,
                                          absl::Span<const std::string> known_devices) {
-  absl::StatusOr<v1::ServerConfig> message = ParseMessage(textproto);
-  if (!message.ok()) return message.status();
+  GEMMD_ASSIGN_OR_RETURN(v1::ServerConfig message, ParseMessage(textproto));
   const absl::Status one_process =
-      CheckOneProcess({*message, {extra_listeners.begin(), extra_listeners.end()}});
+      CheckOneProcess({message, {extra_listeners.begin(), extra_listeners.end()}});
   if (!one_process.ok()) return one_process;
-  return ConvertConfig(*std::move(message), extra_listeners, known_devices);
+  return ConvertConfig(std::move(message), extra_listeners, known_devices);
 }
 
 absl::StatusOr<std::vector<ParsedConfig>> ParseConfigPerDevice(
     std::string_view textproto, absl::Span<const std::string> extra_listeners) {
-  absl::StatusOr<v1::ServerConfig> message = ParseMessage(textproto);
-  if (!message.ok()) return message.status();
+  GEMMD_ASSIGN_OR_RETURN(v1::ServerConfig message, ParseMessage(textproto));
   // Of the whole file: split up, a device's path would be another, and one listed twice unseen.
   Fields fields;
   std::vector<std::string> devices;
-  for (const DeviceConfig& device : ConvertDevices(*message, {}, fields)) {
+  for (const DeviceConfig& device : ConvertDevices(message, {}, fields)) {
     devices.push_back(device.name);
   }
   if (!fields.status().ok()) return fields.status();
-  const auto sources = SplitByDevice(
-      {*std::move(message), {extra_listeners.begin(), extra_listeners.end()}}, devices);
-  if (!sources.ok()) return sources.status();
+  GEMMD_ASSIGN_OR_RETURN(
+      const auto sources,
+      SplitByDevice({std::move(message), {extra_listeners.begin(), extra_listeners.end()}},
+                    devices));
   std::vector<ParsedConfig> configs;
-  for (const ConfigSource& source : *sources) {
-    absl::StatusOr<ParsedConfig> config = ConvertConfig(source.message, source.listen, {});
-    if (!config.ok()) return config.status();
-    configs.push_back(*std::move(config));
+  for (const ConfigSource& source : sources) {
+    GEMMD_ASSIGN_OR_RETURN(ParsedConfig config, ConvertConfig(source.message, source.listen, {}));
+    configs.push_back(std::move(config));
   }
-  if (absl::Status apart = CheckApart(*sources, devices); !apart.ok()) return apart;
+  GEMMD_RETURN_IF_ERROR(CheckApart(sources, devices));
   return configs;
 }
 
@@ -123,18 +122,16 @@ absl::StatusOr<ParsedConfig> PickDevice(absl::Span<const ParsedConfig> per_devic
 absl::StatusOr<ParsedConfig> LoadConfig(const std::string& path,
                                         absl::Span<const std::string> extra_listeners,
                                         absl::Span<const std::string> known_devices) {
-  absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<ParsedConfig> config = ParseConfig(*text, extra_listeners, known_devices);
+  GEMMD_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  absl::StatusOr<ParsedConfig> config = ParseConfig(text, extra_listeners, known_devices);
   if (config.ok()) return config;
   return InFile(path, config.status());
 }
 
 absl::StatusOr<std::vector<ParsedConfig>> LoadConfigPerDevice(
     const std::string& path, absl::Span<const std::string> extra_listeners) {
-  absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<std::vector<ParsedConfig>> configs = ParseConfigPerDevice(*text, extra_listeners);
+  GEMMD_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  absl::StatusOr<std::vector<ParsedConfig>> configs = ParseConfigPerDevice(text, extra_listeners);
   if (configs.ok()) return configs;
   return InFile(path, configs.status());
 }

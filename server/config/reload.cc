@@ -1,6 +1,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/config/load.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -35,7 +36,7 @@ absl::Status CheckReload(absl::Span<const ParsedConfig> current,
                          absl::Span<const ParsedConfig> next) {
   if (current.size() != next.size()) return CannotChange("devices");
   for (size_t i = 0; i < current.size(); ++i) {
-    if (absl::Status status = CheckReload(current[i], next[i]); !status.ok()) return status;
+    GEMMD_RETURN_IF_ERROR(CheckReload(current[i], next[i]));
   }
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 #include "server/engine/text.h"
 #include "server/engine/tuning/background_tuning.h"
 #include "server/engine/tuning/device_tuner.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -54,13 +55,10 @@ absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
     const Clock& clock, Log& log, Metrics& metrics, std::string instance_id) {
   std::unique_ptr<ServerState> state(
       new ServerState(config, std::move(backends), clock, log, metrics, std::move(instance_id)));
-  auto access = Access::Create(config.auth, state->tenants_, clock, log, metrics);
-  if (!access.ok()) return access.status();
-  state->access_ = *std::move(access);
+  GEMMD_ASSIGN_OR_RETURN(state->access_,
+                         Access::Create(config.auth, state->tenants_, clock, log, metrics));
   if (!config.share.disabled) {
-    auto share = ShareSocket::Start(config.share, clock, log);
-    if (!share.ok()) return share.status();
-    state->share_ = *std::move(share);
+    GEMMD_ASSIGN_OR_RETURN(state->share_, ShareSocket::Start(config.share, clock, log));
   }
   state->reaper_ = std::thread([state = state.get()] {
     ClockSteps steps;

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/nearest.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -142,8 +143,7 @@ absl::Status CheckPositionals(const CommandTable& table, const Command& command,
                                      command.name, "'"));
     }
     if (positional.kind != ValueKind::kChoice) continue;
-    absl::Status status = CheckChoice(positional.name, given[i], positional.choices);
-    if (!status.ok()) return status;
+    GEMMD_RETURN_IF_ERROR(CheckChoice(positional.name, given[i], positional.choices));
   }
   return absl::OkStatus();
 }
@@ -175,10 +175,9 @@ absl::StatusOr<absl::Duration> ParseDurationText(absl::string_view text) {
 }
 
 absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* const> argv) {
-  absl::StatusOr<const Command*> command = FindCommand(table, argv);
-  if (!command.ok()) return command.status();
+  GEMMD_ASSIGN_OR_RETURN(const Command* command, FindCommand(table, argv));
   Args args;
-  args.command_ = *command;
+  args.command_ = command;
   args.global_flags_ = table.global_flags;
   bool command_seen = false;
   bool flags_over = false;
@@ -194,15 +193,15 @@ absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* 
       continue;
     }
     TypedFlag typed = SplitFlag(arg);
-    const Flag* flag = FindFlag((*command)->flags, typed.name);
+    const Flag* flag = FindFlag(command->flags, typed.name);
     if (flag == nullptr) flag = FindFlag(table.global_flags, typed.name);
     if (flag == nullptr) {
       std::vector<absl::string_view> names;
-      for (const Flag& known : (*command)->flags) names.push_back(known.name);
+      for (const Flag& known : command->flags) names.push_back(known.name);
       for (const Flag& known : table.global_flags) names.push_back(known.name);
-      return UsageError(absl::StrCat("unknown flag '", arg, "' for ", (*command)->name,
+      return UsageError(absl::StrCat("unknown flag '", arg, "' for ", command->name,
                                      DidYouMean(typed.name, names, "--"), " (see '", table.program,
-                                     " help ", (*command)->name, "')"));
+                                     " help ", command->name, "')"));
     }
     if (flag->kind == ValueKind::kSwitch) {
       if (typed.value) return UsageError(absl::StrCat("--", flag->name, " takes no value"));
@@ -213,16 +212,12 @@ absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* 
       }
       typed.value = argv[++i];
     }
-    absl::Status checked = CheckValue(*flag, *typed.value);
-    if (!checked.ok()) return checked;
+    GEMMD_RETURN_IF_ERROR(CheckValue(*flag, *typed.value));
     if (!args.values_.emplace(flag->name, *typed.value).second) {
       return UsageError(absl::StrCat("--", flag->name, " is given twice"));
     }
   }
-  if (!args.On("help")) {
-    absl::Status checked = CheckPositionals(table, **command, args.positionals_);
-    if (!checked.ok()) return checked;
-  }
+  if (!args.On("help")) GEMMD_RETURN_IF_ERROR(CheckPositionals(table, *command, args.positionals_));
   return args;
 }
 

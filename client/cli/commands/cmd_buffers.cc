@@ -8,6 +8,7 @@
 #include "client/cli/published.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "gemmd/v1/session_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -67,33 +68,26 @@ absl::Status RunBuffers(Invocation& call) {
     return WithExit(ExitCode::kUsage,
                     absl::InvalidArgumentError("give either a NAME or --session, not both"));
   }
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
   if (call.args.Given("session")) {
     absl::StatusOr<client::Handle> id = client::Handle::FromHex(call.args.Text("session"));
     if (!id.ok()) return WithExit(ExitCode::kUsage, id.status());
-    absl::StatusOr<client::Session> session = client->AttachSession(*id);
-    if (!session.ok()) return session.status();
-    absl::StatusOr<std::vector<v1::Buffer>> buffers = session->ListBuffers();
-    if (!buffers.ok()) return buffers.status();
-    PrintBuffers(*buffers, call.out);
+    GEMMD_ASSIGN_OR_RETURN(client::Session session, client.AttachSession(*id));
+    GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Buffer> buffers, session.ListBuffers());
+    PrintBuffers(buffers, call.out);
     return absl::OkStatus();
   }
   if (!name.empty()) {
-    absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl buffers"});
-    if (!session.ok()) return session.status();
-    absl::StatusOr<client::Buffer> found = session->Find(name);
-    if (!found.ok()) return found.status();
-    absl::StatusOr<v1::Buffer> buffer = session->GetBuffer(found->id());
-    if (!buffer.ok()) return buffer.status();
-    PrintBuffers({*buffer}, call.out);
+    GEMMD_ASSIGN_OR_RETURN(client::Session session,
+                           client.OpenSession({.label = "gemmctl buffers"}));
+    GEMMD_ASSIGN_OR_RETURN(client::Buffer found, session.Find(name));
+    GEMMD_ASSIGN_OR_RETURN(v1::Buffer buffer, session.GetBuffer(found.id()));
+    PrintBuffers({buffer}, call.out);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<v1::SessionInfo>> sessions = client->ListSessions();
-  if (!sessions.ok()) return sessions.status();
-  absl::StatusOr<std::vector<v1::Buffer>> published = client->ListPublished();
-  if (!published.ok()) return published.status();
-  PrintTotals(*sessions, *published, call.out);
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::SessionInfo> sessions, client.ListSessions());
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Buffer> published, client.ListPublished());
+  PrintTotals(sessions, published, call.out);
   return absl::OkStatus();
 }
 

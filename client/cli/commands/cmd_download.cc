@@ -9,6 +9,7 @@
 #include "client/cli/progress.h"
 #include "client/cli/quantize.h"
 #include "client/cli/transfers.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -48,37 +49,33 @@ absl::Status RunDownload(Invocation& call) {
   const std::string path = call.args.Positional(1);
   absl::StatusOr<files::MatrixPath> parsed = files::ParseMatrixPath(path);
   if (!parsed.ok()) return Usage(parsed.status());
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<client::Session> session = OpenSession(call.args, *client);
-  if (!session.ok()) return session.status();
-  absl::StatusOr<client::Buffer> buffer = FindBuffer(call.args, *session);
-  if (!buffer.ok()) return buffer.status();
-  std::vector<int64_t> shape(buffer->shape().begin(), buffer->shape().end());
-  files::DType dtype = ToFile(buffer->dtype());
-  if (buffer->dtype() == client::DType::kUnspecified || shape.empty()) {
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kWork));
+  GEMMD_ASSIGN_OR_RETURN(client::Session session, OpenSession(call.args, client));
+  GEMMD_ASSIGN_OR_RETURN(client::Buffer buffer, FindBuffer(call.args, session));
+  std::vector<int64_t> shape(buffer.shape().begin(), buffer.shape().end());
+  files::DType dtype = ToFile(buffer.dtype());
+  if (buffer.dtype() == client::DType::kUnspecified || shape.empty()) {
     call.out.Note("the buffer was created without a type: written as bytes (i8)");
     dtype = files::DType::kI8;
-    shape = {buffer->size_bytes()};
+    shape = {buffer.size_bytes()};
   }
-  absl::StatusOr<files::MatrixWriter> writer = CreateFile(call.args, path, dtype, shape);
-  if (!writer.ok()) return writer.status();
+  GEMMD_ASSIGN_OR_RETURN(files::MatrixWriter writer, CreateFile(call.args, path, dtype, shape));
   client::TransferOptions options;
   options.progress = ProgressLine(call.out, "downloading " + call.args.Positional(0));
   options.route = RouteOf(call.args.Text("route"));
-  const absl::Span<std::byte> data = writer->data();
-  absl::StatusOr<client::TransferReport> moved = buffer->Download(
-      absl::MakeSpan(reinterpret_cast<char*>(data.data()), data.size()), 0, options);
-  if (!moved.ok()) return moved.status();
-  absl::Status committed = CommitFile(*writer);
-  if (!committed.ok()) return committed;
+  const absl::Span<std::byte> data = writer.data();
+  GEMMD_ASSIGN_OR_RETURN(
+      client::TransferReport moved,
+      buffer.Download(absl::MakeSpan(reinterpret_cast<char*>(data.data()), data.size()), 0,
+                      options));
+  GEMMD_RETURN_IF_ERROR(CommitFile(writer));
   call.out.Result({{"name", call.args.Positional(0)},
                    {"file", path},
                    {"dtype", std::string(files::DTypeName(dtype))},
                    {"shape", shape},
-                   {"transfer", TransferJson(*moved)}},
+                   {"transfer", TransferJson(moved)}},
                   absl::StrCat("wrote ", Printable(path), ": ", files::DTypeName(dtype), " ",
-                               files::ShapeText(shape), "; ", TransferText(*moved), "\n"));
+                               files::ShapeText(shape), "; ", TransferText(moved), "\n"));
   return absl::OkStatus();
 }
 

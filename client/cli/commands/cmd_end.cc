@@ -3,6 +3,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -13,9 +14,8 @@ constexpr Positional kEndPositionals[] = {
 
 absl::Status RunEnd(Invocation& call) {
   const std::string name = call.args.Positional(0);
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  const absl::Status ended = client->EndSession(name);
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  const absl::Status ended = client.EndSession(name);
   if (!ended.ok()) return ended;
   call.out.Result({{"ended", name}}, absl::StrCat("ended ", name, "\n"));
   return absl::OkStatus();

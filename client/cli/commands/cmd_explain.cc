@@ -13,6 +13,7 @@
 #include "client/cli/numerics/activation.h"
 #include "client/cli/quantize.h"
 #include "gemmd/v1/compute_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -158,16 +159,13 @@ absl::Status CheckAlone(const Args& args) {
 
 absl::Status RunExplain(Invocation& call) {
   const bool grouped = call.args.Count("groups") > 0;
-  if (absl::Status fits = grouped ? CheckGrouped(call.args) : CheckAlone(call.args); !fits.ok()) {
-    return fits;
-  }
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
+  GEMMD_RETURN_IF_ERROR(grouped ? CheckGrouped(call.args) : CheckAlone(call.args));
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
   const std::string device = call.args.Text("device");
   absl::StatusOr<v1::ExplainResponse> answer =
-      call.args.On("along-k") ? client->Explain(KGroupedProblem(call.args), device)
-      : grouped               ? client->Explain(GroupedProblem(call.args), device)
-                              : client->Explain(Gated(Problem(call.args), call.args), device);
+      call.args.On("along-k") ? client.Explain(KGroupedProblem(call.args), device)
+      : grouped               ? client.Explain(GroupedProblem(call.args), device)
+                              : client.Explain(Gated(Problem(call.args), call.args), device);
   if (!answer.ok()) return answer.status();
   std::vector<std::vector<std::string>> rows = {{"", "kernel", "modelled", "measured", "why not"}};
   const auto seconds = [](double value) { return value > 0 ? HumanSeconds(value) : "-"; };

@@ -4,6 +4,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -17,13 +18,11 @@ constexpr Positional kHealthPositionals[] = {
 
 absl::Status RunHealth(Invocation& call) {
   const std::string target = call.args.Text("server");
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
   const std::string service = call.args.Positional(0);
-  absl::StatusOr<client::Health> health = client->CheckHealth(service);
-  if (!health.ok()) return health.status();
-  const bool serving = *health == client::Health::kServing;
-  const std::string name(client::Name(*health));
+  GEMMD_ASSIGN_OR_RETURN(client::Health health, client.CheckHealth(service));
+  const bool serving = health == client::Health::kServing;
+  const std::string name(client::Name(health));
   call.out.Result(
       {{"server", target}, {"service", service}, {"health", name}, {"serving", serving}},
       absl::StrCat(name, "\n"));

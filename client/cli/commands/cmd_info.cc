@@ -13,6 +13,7 @@
 #include "client/cli/device_view.h"
 #include "client/cli/document.h"
 #include "gemmd/v1/device_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -77,21 +78,17 @@ Page InfoPage(const v1::ServerInfo& info, const std::vector<v1::Device>& devices
 
 absl::Status RunInfo(Invocation& call) {
   const std::string target = call.args.Text("server");
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<v1::ServerInfo> info = client->GetServerInfo();
-  if (!info.ok()) return info.status();
-  absl::StatusOr<std::vector<v1::Device>> devices = client->ListDevices();
-  if (!devices.ok()) return devices.status();
-  absl::StatusOr<std::vector<v1::Kernel>> kernels = client->ListKernels();
-  if (!kernels.ok()) return kernels.status();
-  const bool same_host = client->SharesHost();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  GEMMD_ASSIGN_OR_RETURN(v1::ServerInfo info, client.GetServerInfo());
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Device> devices, client.ListDevices());
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Kernel> kernels, client.ListKernels());
+  const bool same_host = client.SharesHost();
   Json document = {{"server", target}};
-  document.update(DocumentOf(*info));
+  document.update(DocumentOf(info));
   document["same_host"] = same_host;
   document["devices"] = Json::array();
-  for (const v1::Device& device : *devices) document["devices"].push_back(DeviceJson(device));
-  call.out.Result(document, InfoPage(*info, *devices, *kernels, target, same_host));
+  for (const v1::Device& device : devices) document["devices"].push_back(DeviceJson(device));
+  call.out.Result(document, InfoPage(info, devices, kernels, target, same_host));
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include "client/cli/connect.h"
 #include "client/cli/document.h"
 #include "gemmd/v1/device_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -13,13 +14,12 @@ constexpr Flag kKernelsFlags[] = {
 };
 
 absl::Status RunKernels(Invocation& call) {
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<std::vector<v1::Kernel>> kernels = client->ListKernels(call.args.Text("device"));
-  if (!kernels.ok()) return kernels.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Kernel> kernels,
+                         client.ListKernels(call.args.Text("device")));
   Json document = {{"kernels", Json::array()}};
   std::vector<std::vector<std::string>> rows = {{"device", "kernel", "family", "description"}};
-  for (const v1::Kernel& kernel : *kernels) {
+  for (const v1::Kernel& kernel : kernels) {
     document["kernels"].push_back(DocumentOf(kernel));
     // Why a kernel is never chosen matters more than what it could do.
     rows.push_back({kernel.device(), kernel.name(), kernel.family(),

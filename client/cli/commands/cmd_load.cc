@@ -15,6 +15,7 @@
 #include "client/cli/published.h"
 #include "client/cli/quantize.h"
 #include "client/cli/transfers.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -102,11 +103,10 @@ absl::Status RunLoad(Invocation& call) {
   absl::StatusOr<std::vector<Weight>> weights = WeightsOf(*checkpoint, wanted);
   if (!weights.ok()) return WithExit(ExitCode::kBadFile, weights.status());
   WarnOfF64(*weights, call.out);
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<client::Session> session =
-      client->OpenSession({.label = "gemmctl load", .device = call.args.Text("device")});
-  if (!session.ok()) return session.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kWork));
+  GEMMD_ASSIGN_OR_RETURN(
+      client::Session session,
+      client.OpenSession({.label = "gemmctl load", .device = call.args.Text("device")}));
   LoadOptions options = {
       .jobs = static_cast<int>(std::min(call.args.Count("jobs"), kMostJobs)),
       .route = RouteOf(call.args.Text("route")),
@@ -114,16 +114,15 @@ absl::Status RunLoad(Invocation& call) {
   };
   if (call.args.Given("ttl")) options.ttl = call.args.Duration("ttl");
   LoadReport report;
-  const absl::Status loaded = LoadWeights(*client, *session, *weights, options, report);
+  const absl::Status loaded = LoadWeights(client, session, *weights, options, report);
   if (!loaded.ok()) return Stopped(loaded, report);
   Json document = Document(report, wanted.prefix);
   std::string text = Text(report);
   if (version) {
-    absl::StatusOr<client::VersionSwitch> switched =
-        client->SwitchVersion(version->name, version->version);
-    if (!switched.ok()) return switched.status();
-    document["switched"] = SwitchDocument(*version, *switched);
-    absl::StrAppend(&text, SwitchText(*version, *switched));
+    GEMMD_ASSIGN_OR_RETURN(client::VersionSwitch switched,
+                           client.SwitchVersion(version->name, version->version));
+    document["switched"] = SwitchDocument(*version, switched);
+    absl::StrAppend(&text, SwitchText(*version, switched));
   }
   call.out.Result(document, text);
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -27,11 +28,10 @@ absl::Status RunLog(Invocation& call) {
     }
     change.sample_calls = static_cast<int32_t>(sample);
   }
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
   const bool changes = !change.level.empty() || change.sample_calls.has_value();
   const absl::StatusOr<client::LogSettings> settings =
-      changes ? client->SetLog(change) : client->GetLog();
+      changes ? client.SetLog(change) : client.GetLog();
   if (!settings.ok()) return settings.status();
   call.out.Result(
       {{"level", settings->level}, {"sample_calls", settings->sample_calls}},

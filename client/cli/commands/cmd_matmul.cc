@@ -9,6 +9,7 @@
 #include "client/cli/matmul_job.h"
 #include "client/cli/matmul_report.h"
 #include "client/cli/transfers.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -79,9 +80,8 @@ absl::StatusOr<MatmulInputs> LoadInputs(const Invocation& call) {
         Wanted{call.args.Text("c"), inputs.c ? &*inputs.c : nullptr},
         Wanted{call.args.Text("bias"), inputs.bias ? &*inputs.bias : nullptr}}) {
     if (wanted.matrix == nullptr || !PublishedNameOf(wanted.path).empty()) continue;
-    absl::StatusOr<files::Matrix> matrix = LoadFile(call, wanted.path);
-    if (!matrix.ok()) return matrix.status();
-    *wanted.matrix = *std::move(matrix);
+    GEMMD_ASSIGN_OR_RETURN(files::Matrix matrix, LoadFile(call, wanted.path));
+    *wanted.matrix = std::move(matrix);
     loaded.push_back({wanted.path, *wanted.matrix});
   }
   WarnOfNarrowing(call, loaded);
@@ -95,9 +95,7 @@ absl::Status FindInputs(const Args& args, client::Session& session, MatmulInputs
   for (int i = 0; i < 2; ++i) {
     const std::string name = PublishedNameOf(args.Positional(i));
     if (name.empty()) continue;
-    absl::StatusOr<MatmulInput> found = MatmulInput::Find(session, name);
-    if (!found.ok()) return found.status();
-    *operands[i] = *std::move(found);
+    GEMMD_ASSIGN_OR_RETURN(*operands[i], MatmulInput::Find(session, name));
   }
   return absl::OkStatus();
 }
@@ -137,7 +135,7 @@ absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& in
     return Usage(absl::StrCat("A is ", files::DTypeName(a), " and B ", files::DTypeName(b),
                               "; without --quantize both must be of one type"));
   }
-  if (absl::Status checked = CheckScaled(inputs, settings); !checked.ok()) return checked;
+  GEMMD_RETURN_IF_ERROR(CheckScaled(inputs, settings));
   for (const MatmulInput* input : {&inputs.a, &inputs.b}) {
     const files::DType dtype = input->dtype();
     if (quantised && !input->scaled() && files::ElementSize(dtype) == 1) {
@@ -164,12 +162,11 @@ struct Place {
 // Does nothing once it is open.
 absl::Status Open(const Args& args, std::optional<Place>& place) {
   if (place) return absl::OkStatus();
-  absl::StatusOr<client::Client> client = Connect(args, CallKind::kWork);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<client::Session> session =
-      client->OpenSession({.label = "gemmctl matmul", .device = args.Text("device")});
-  if (!session.ok()) return session.status();
-  place = Place{*std::move(client), *std::move(session)};
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(args, CallKind::kWork));
+  GEMMD_ASSIGN_OR_RETURN(
+      client::Session session,
+      client.OpenSession({.label = "gemmctl matmul", .device = args.Text("device")}));
+  place = Place{std::move(client), std::move(session)};
   return absl::OkStatus();
 }
 
@@ -191,7 +188,7 @@ absl::StatusOr<std::optional<Verified>> FetchD(bool verify, const MatmulShape& s
   std::vector<std::byte> memory;
   if (!writer) memory.resize(shape.batch * shape.m * shape.n * client::SizeBytes(dtype));
   const absl::Span<std::byte> d = writer ? writer->data() : absl::MakeSpan(memory);
-  if (absl::Status fetched = job.DownloadD(d); !fetched.ok()) return fetched;
+  GEMMD_RETURN_IF_ERROR(job.DownloadD(d));
   if (!verify) return std::nullopt;
   return job.Check(d);
 }
@@ -204,45 +201,35 @@ absl::Status RunMatmul(Invocation& call) {
     absl::StatusOr<files::MatrixPath> path = files::ParseMatrixPath(output);
     if (!path.ok()) return Usage(absl::StrCat("--output: ", path.status().message()));
   }
-  absl::StatusOr<MatmulInputs> inputs = LoadInputs(call);
-  if (!inputs.ok()) return inputs.status();
+  GEMMD_ASSIGN_OR_RETURN(MatmulInputs inputs, LoadInputs(call));
   std::optional<Place> place;
   if (!PublishedNameOf(call.args.Positional(0)).empty() ||
       !PublishedNameOf(call.args.Positional(1)).empty()) {
-    if (absl::Status opened = Open(call.args, place); !opened.ok()) return opened;
-    absl::Status found = FindInputs(call.args, place->session, *inputs);
-    if (!found.ok()) return found;
+    GEMMD_RETURN_IF_ERROR(Open(call.args, place));
+    GEMMD_RETURN_IF_ERROR(FindInputs(call.args, place->session, inputs));
   }
-  absl::StatusOr<MatmulSettings> settings = Settings(call.args, *inputs);
-  if (!settings.ok()) return settings.status();
-  absl::StatusOr<MatmulShape> shape = CheckedShape(*inputs, settings->nt);
-  if (!shape.ok()) return shape.status();
+  GEMMD_ASSIGN_OR_RETURN(MatmulSettings settings, Settings(call.args, inputs));
+  GEMMD_ASSIGN_OR_RETURN(MatmulShape shape, CheckedShape(inputs, settings.nt));
   std::optional<files::MatrixWriter> writer;
   if (!output.empty()) {
-    absl::StatusOr<files::MatrixWriter> created =
-        CreateFile(call.args, output, ToFile(settings->out_dtype), shape->DShape());
-    if (!created.ok()) return created.status();
-    writer = *std::move(created);
+    GEMMD_ASSIGN_OR_RETURN(
+        writer, CreateFile(call.args, output, ToFile(settings.out_dtype), shape.DShape()));
   }
-  if (absl::Status opened = Open(call.args, place); !opened.ok()) return opened;
+  GEMMD_RETURN_IF_ERROR(Open(call.args, place));
 
-  MatmulJob job(place->session, *inputs, *settings, *shape, call.out);
-  if (absl::Status uploaded = job.Upload(); !uploaded.ok()) return uploaded;
-  absl::StatusOr<client::Result> result = job.Run();
-  if (!result.ok()) return result.status();
-  absl::StatusOr<std::optional<Verified>> verified =
-      FetchD(call.args.On("verify"), *shape, settings->out_dtype, job, writer);
-  if (!verified.ok()) return verified.status();
+  MatmulJob job(place->session, inputs, settings, shape, call.out);
+  GEMMD_RETURN_IF_ERROR(job.Upload());
+  GEMMD_ASSIGN_OR_RETURN(client::Result result, job.Run());
+  GEMMD_ASSIGN_OR_RETURN(std::optional<Verified> verified,
+                         FetchD(call.args.On("verify"), shape, settings.out_dtype, job, writer));
   // A wrong D is written too: whoever asked wants to look at it.
-  if (writer) {
-    if (absl::Status committed = CommitFile(*writer); !committed.ok()) return committed;
-  }
-  const MatmulReport report = {.shape = *shape,
-                               .settings = *settings,
-                               .result = *result,
+  if (writer) GEMMD_RETURN_IF_ERROR(CommitFile(*writer));
+  const MatmulReport report = {.shape = shape,
+                               .settings = settings,
+                               .result = result,
                                .job = job,
                                .output = output,
-                               .verified = *verified};
+                               .verified = verified};
   call.out.Result(ReportJson(report), ReportText(report));
   if (!report.verified || report.verified->kernel.ok) return absl::OkStatus();
   return WithExit(ExitCode::kCheckFailed, absl::DataLossError(VerifyText(report.verified->kernel)));

@@ -8,6 +8,7 @@
 #include "client/cli/document.h"
 #include "client/cli/load/weight.h"
 #include "client/cli/published.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -21,10 +22,9 @@ constexpr Positional kPublishedPositionals[] = {
 
 absl::Status RunPublished(Invocation& call) {
   const std::string pattern = call.args.Positional(0);
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
   absl::StatusOr<std::vector<v1::Buffer>> buffers =
-      pattern.empty() ? client->ListPublished() : PublishedLike(*client, pattern);
+      pattern.empty() ? client.ListPublished() : PublishedLike(client, pattern);
   if (!buffers.ok()) return buffers.status();
   Json document = {{"published", Json::array()}, {"size_bytes", 0}};
   std::vector<std::vector<std::string>> rows = {

@@ -5,20 +5,19 @@
 #include "client/cli/connect.h"
 #include "client/cli/document.h"
 #include "gemmd/v1/session_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
 
 absl::Status RunSessions(Invocation& call) {
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<std::vector<v1::SessionInfo>> sessions = client->ListSessions();
-  if (!sessions.ok()) return sessions.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::SessionInfo> sessions, client.ListSessions());
   Json document = {{"sessions", Json::array()}};
   std::vector<std::vector<std::string>> rows = {{"session", "label", "device", "created", "expires",
                                                  "buffers", "bytes", "plans", "queued",
                                                  "device time", "peer"}};
-  for (const v1::SessionInfo& session : *sessions) {
+  for (const v1::SessionInfo& session : sessions) {
     document["sessions"].push_back(DocumentOf(session));
     rows.push_back(
         {session.name(), session.label(), session.device(), TimeText(session.create_time()),

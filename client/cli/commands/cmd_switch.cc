@@ -5,6 +5,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/published.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -16,12 +17,10 @@ constexpr Positional kSwitchPositionals[] = {
 absl::Status RunSwitch(Invocation& call) {
   absl::StatusOr<VersionedPrefix> wanted = ParseVersion(call.args.Positional(0));
   if (!wanted.ok()) return WithExit(ExitCode::kUsage, wanted.status());
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<client::VersionSwitch> switched =
-      client->SwitchVersion(wanted->name, wanted->version);
-  if (!switched.ok()) return switched.status();
-  call.out.Result(SwitchDocument(*wanted, *switched), SwitchText(*wanted, *switched));
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  GEMMD_ASSIGN_OR_RETURN(client::VersionSwitch switched,
+                         client.SwitchVersion(wanted->name, wanted->version));
+  call.out.Result(SwitchDocument(*wanted, switched), SwitchText(*wanted, switched));
   return absl::OkStatus();
 }
 

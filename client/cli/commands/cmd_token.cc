@@ -12,6 +12,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/new_token.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -58,9 +59,7 @@ absl::Status RunToken(Invocation& call) {
                     absl::StrCat("token  ", *token, "\nline   ", text, "\n"));
     return absl::OkStatus();
   }
-  if (absl::Status written = WriteSecret(file, absl::StrCat(*token, "\n")); !written.ok()) {
-    return written;
-  }
+  GEMMD_RETURN_IF_ERROR(WriteSecret(file, absl::StrCat(*token, "\n")));
   call.out.Result({{"file", file}, {"line", text}}, absl::StrCat(text, "\n"));
   return absl::OkStatus();
 }

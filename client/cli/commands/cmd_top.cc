@@ -11,6 +11,7 @@
 #include "client/cli/connect.h"
 #include "client/cli/top/sample.h"
 #include "client/cli/top/view.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -26,9 +27,8 @@ constexpr Flag kTopFlags[] = {
 absl::Status RunTop(Invocation& call) {
   const std::string metrics = call.args.Text("metrics");
   const bool once = call.args.On("once") || call.out.json();
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<TopSample> before = Look(*client, metrics);
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  absl::StatusOr<TopSample> before = Look(client, metrics);
   if (!before.ok()) return before.status();
   // A terminal gets a screen of its own, where each page takes the last one's place. Into a file or
   // a pipe they follow one another.
@@ -39,7 +39,7 @@ absl::Status RunTop(Invocation& call) {
     Page first;
     first.Line(absl::StrCat("the first figures are there in ", absl::FormatDuration(interval),
                             "; q quits"));
-    if (absl::Status shown = call.out.Screen(first, screen->Fit(), true); !shown.ok()) return shown;
+    GEMMD_RETURN_IF_ERROR(call.out.Screen(first, screen->Fit(), true));
   }
   for (;;) {
     if (screen) {
@@ -47,7 +47,7 @@ absl::Status RunTop(Invocation& call) {
     } else if (absl::Status read = call.out.Pause(interval); !read.ok()) {
       return read;
     }
-    absl::StatusOr<TopSample> after = Look(*client, metrics);
+    absl::StatusOr<TopSample> after = Look(client, metrics);
     if (!after.ok()) {
       screen.reset();  // or the error would go with it
       return after.status();
@@ -59,9 +59,7 @@ absl::Status RunTop(Invocation& call) {
       return absl::OkStatus();
     }
     const PageFit fit = screen ? screen->Fit() : FitOfStdout();
-    if (absl::Status shown = call.out.Screen(page, fit, screen.has_value()); !shown.ok()) {
-      return shown;
-    }
+    GEMMD_RETURN_IF_ERROR(call.out.Screen(page, fit, screen.has_value()));
     before = std::move(after);
   }
 }

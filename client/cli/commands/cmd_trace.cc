@@ -15,6 +15,7 @@
 #include "client/cli/trace/sink.h"
 #include "client/cli/trace/summary.h"
 #include "gemmd/v1/device_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -94,17 +95,15 @@ absl::Status RunTrace(Invocation& call) {
         ExitCode::kUsage,
         absl::InvalidArgumentError("--json and --output - both want stdout; give --output a file"));
   }
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<std::vector<v1::Device>> devices = client->ListDevices();
-  if (!devices.ok()) return devices.status();
-  Tracing tracing(*devices);
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Device> devices, client.ListDevices());
+  Tracing tracing(devices);
   if (absl::Status opened = tracing.Open(path); !opened.ok()) return BadFile(opened);
 
   const absl::Duration grace = call.args.Given("timeout") ? call.args.Duration("timeout") : kGrace;
   const absl::Status traced =
-      client->Trace(duration, [&](const v1::TraceChunk& chunk) { return tracing.Take(chunk); },
-                    {.timeout = duration + grace});
+      client.Trace(duration, [&](const v1::TraceChunk& chunk) { return tracing.Take(chunk); },
+                   {.timeout = duration + grace});
   if (!traced.ok() && !tracing.begun()) return traced;
   const absl::Duration lasted = traced.ok() ? duration : std::min(duration, tracing.age());
   Json about = {{"server", target}};

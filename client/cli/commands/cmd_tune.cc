@@ -17,6 +17,7 @@
 #include "client/cli/tune/shapes.h"
 #include "client/cli/tune/view.h"
 #include "gemmd/v1/admin_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -41,15 +42,14 @@ absl::Status Usage(absl::string_view text) {
 }
 
 absl::Status Export(Invocation& call, client::Client& client) {
-  auto table = client.ExportTuning(call.args.Text("device"));
-  if (!table.ok()) return table.status();
+  GEMMD_ASSIGN_OR_RETURN(auto table, client.ExportTuning(call.args.Text("device")));
   const std::string path = call.args.Text("export");
   auto file = files::NewFile::Create(path, files::Existing::kReplace);
   absl::Status written = file.status();
-  if (written.ok()) written = file->Write(*table);
+  if (written.ok()) written = file->Write(table);
   if (written.ok()) written = file->Commit();
   if (!written.ok()) return WithExit(ExitCode::kBadFile, written);
-  call.out.Result({{"file", path}, {"bytes", table->size()}}, absl::StrCat("wrote ", path, "\n"));
+  call.out.Result({{"file", path}, {"bytes", table.size()}}, absl::StrCat("wrote ", path, "\n"));
   return absl::OkStatus();
 }
 
@@ -68,10 +68,9 @@ absl::Status Import(Invocation& call, client::Client& client) {
   const std::string path = call.args.Text("import");
   auto table = ReadTable(path);
   if (!table.ok()) return WithExit(ExitCode::kBadFile, table.status());
-  auto skipped = client.ImportTuning(*table, call.args.Text("device"));
-  if (!skipped.ok()) return skipped.status();
-  if (!skipped->empty()) call.out.Note(absl::StrCat("left out: ", Printable(*skipped)));
-  call.out.Result({{"imported", path}, {"skipped", *skipped}}, absl::StrCat("took ", path, "\n"));
+  GEMMD_ASSIGN_OR_RETURN(auto skipped, client.ImportTuning(*table, call.args.Text("device")));
+  if (!skipped.empty()) call.out.Note(absl::StrCat("left out: ", Printable(skipped)));
+  call.out.Result({{"imported", path}, {"skipped", skipped}}, absl::StrCat("took ", path, "\n"));
   return absl::OkStatus();
 }
 
@@ -90,14 +89,13 @@ absl::StatusOr<v1::TuneRequest> RequestOf(const Args& args) {
 }
 
 absl::Status Measure(Invocation& call, client::Client& client) {
-  auto request = RequestOf(call.args);
-  if (!request.ok()) return request.status();
+  GEMMD_ASSIGN_OR_RETURN(auto request, RequestOf(call.args));
   TuneView view;
   const bool bar = !call.out.quiet() && isatty(STDERR_FILENO) != 0;
   const absl::Duration limit =
       call.args.Given("timeout") ? call.args.Duration("timeout") : kLongest;
   const absl::Status tuned =
-      client.Tune(*request,
+      client.Tune(request,
                   [&](const v1::TuneProgress& progress) {
                     view.Take(progress);
                     if (bar) std::fprintf(stderr, "\r%s\033[K", Printable(view.Bar()).c_str());
@@ -118,11 +116,10 @@ absl::Status RunTune(Invocation& call) {
                                call.args.On("published") || call.args.Given("kernels"))) {
     return Usage("--export and --import measure nothing; leave out what says what to measure");
   }
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
-  if (exports) return Export(call, *client);
-  if (imports) return Import(call, *client);
-  return Measure(call, *client);
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
+  if (exports) return Export(call, client);
+  if (imports) return Import(call, client);
+  return Measure(call, client);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/published.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -21,20 +22,18 @@ constexpr Flag kUnpublishFlags[] = {
 
 // What goes: one name as it stands, or those that a pattern matches now.
 absl::StatusOr<std::vector<std::string>> NamesOf(client::Client& client, const std::string& given) {
-  absl::StatusOr<std::vector<v1::Buffer>> buffers = PublishedLike(client, given);
-  if (!buffers.ok()) return buffers.status();
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Buffer> buffers, PublishedLike(client, given));
   std::vector<std::string> names;
-  for (const v1::Buffer& buffer : *buffers) names.push_back(buffer.published_name());
+  for (const v1::Buffer& buffer : buffers) names.push_back(buffer.published_name());
   return names;
 }
 
 absl::Status RunUnpublish(Invocation& call) {
   const std::string given = call.args.Positional(0);
   const bool dry = call.args.On("dry-run"), pattern = IsPattern(given);
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
-  if (!client.ok()) return client.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kLookUp));
   absl::StatusOr<std::vector<std::string>> names =
-      pattern || dry ? NamesOf(*client, given) : std::vector<std::string>{given};
+      pattern || dry ? NamesOf(client, given) : std::vector<std::string>{given};
   if (!names.ok()) return names.status();
   const std::string verb = dry ? "would unpublish " : "unpublished ";
   std::string text;
@@ -43,11 +42,11 @@ absl::Status RunUnpublish(Invocation& call) {
     gone = *names;
     for (const std::string& name : *names) absl::StrAppend(&text, verb, name, "\n");
   } else {
-    absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl unpublish"});
-    if (!session.ok()) return session.status();
+    GEMMD_ASSIGN_OR_RETURN(client::Session session,
+                           client.OpenSession({.label = "gemmctl unpublish"}));
     for (const std::string& name : *names) {
-      absl::Status status = call.args.On("unless-held") ? session->UnpublishUnlessHeld(name)
-                                                        : session->Unpublish(name);
+      absl::Status status =
+          call.args.On("unless-held") ? session.UnpublishUnlessHeld(name) : session.Unpublish(name);
       // Somebody else was faster with a name of the list.
       if (pattern && status.code() == absl::StatusCode::kNotFound) continue;
       if (pattern && !status.ok()) {

@@ -11,6 +11,7 @@
 #include "client/cli/progress.h"
 #include "client/cli/quantize.h"
 #include "client/cli/transfers.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -49,36 +50,34 @@ std::string DefaultName(const std::string& path_text) {
 
 absl::Status RunUpload(Invocation& call) {
   const std::string path = call.args.Positional(0);
-  absl::StatusOr<files::Matrix> matrix = LoadFile(call, path);
-  if (!matrix.ok()) return matrix.status();
-  WarnOfNarrowing(call, {{path, *matrix}});
+  GEMMD_ASSIGN_OR_RETURN(files::Matrix matrix, LoadFile(call, path));
+  WarnOfNarrowing(call, {{path, matrix}});
   const std::string name = call.args.Given("name") ? call.args.Text("name") : DefaultName(path);
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<client::Session> session =
-      client->OpenSession({.label = "gemmctl upload", .device = call.args.Text("device")});
-  if (!session.ok()) return session.status();
-  absl::StatusOr<client::Buffer> buffer = session->CreateBuffer(
-      {.dtype = ToClient(matrix->dtype()), .shape = matrix->shape(), .label = "gemmctl upload"});
-  if (!buffer.ok()) return buffer.status();
+  GEMMD_ASSIGN_OR_RETURN(client::Client client, Connect(call.args, CallKind::kWork));
+  GEMMD_ASSIGN_OR_RETURN(
+      client::Session session,
+      client.OpenSession({.label = "gemmctl upload", .device = call.args.Text("device")}));
+  GEMMD_ASSIGN_OR_RETURN(
+      client::Buffer buffer,
+      session.CreateBuffer(
+          {.dtype = ToClient(matrix.dtype()), .shape = matrix.shape(), .label = "gemmctl upload"}));
   client::TransferOptions options;
   options.progress = ProgressLine(call.out, "uploading " + name);
   options.route = RouteOf(call.args.Text("route"));
-  absl::StatusOr<client::TransferReport> moved =
-      buffer->Upload(client::AsBytes(matrix->bytes()), 0, options);
-  if (!moved.ok()) return moved.status();
-  absl::Status published = session->Publish(*buffer, name);
+  GEMMD_ASSIGN_OR_RETURN(client::TransferReport moved,
+                         buffer.Upload(client::AsBytes(matrix.bytes()), 0, options));
+  absl::Status published = session.Publish(buffer, name);
   if (!published.ok()) return published;
   call.out.Result(
       {{"name", name},
-       {"device", session->device()},
-       {"dtype", std::string(files::DTypeName(matrix->dtype()))},
-       {"shape", matrix->shape()},
-       {"size_bytes", buffer->size_bytes()},
-       {"transfer", TransferJson(*moved)}},
-      absl::StrCat("published ", Printable(name), ": ", files::DTypeName(matrix->dtype()), " ",
-                   files::ShapeText(matrix->shape()), " on ", Printable(session->device()), "; ",
-                   TransferText(*moved), "\n"));
+       {"device", session.device()},
+       {"dtype", std::string(files::DTypeName(matrix.dtype()))},
+       {"shape", matrix.shape()},
+       {"size_bytes", buffer.size_bytes()},
+       {"transfer", TransferJson(moved)}},
+      absl::StrCat("published ", Printable(name), ": ", files::DTypeName(matrix.dtype()), " ",
+                   files::ShapeText(matrix.shape()), " on ", Printable(session.device()), "; ",
+                   TransferText(moved), "\n"));
   return absl::OkStatus();
 }
 

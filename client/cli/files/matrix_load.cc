@@ -10,6 +10,7 @@
 #include "client/cli/files/matrix.h"
 #include "client/cli/files/npy.h"
 #include "client/cli/files/safetensors.h"
+#include "status/propagate.h"
 
 namespace gemmd::files {
 namespace {
@@ -59,21 +60,19 @@ absl::StatusOr<MatrixPath> ParseMatrixPath(absl::string_view text) {
 }
 
 absl::StatusOr<Matrix> LoadMatrix(absl::string_view text, std::optional<DType> opaque_as) {
-  absl::StatusOr<MatrixPath> path = ParseMatrixPath(text);
-  if (!path.ok()) return path.status();
-  absl::StatusOr<MappedFile> mapping = MappedFile::Open(path->file);
-  if (!mapping.ok()) return mapping.status();
+  GEMMD_ASSIGN_OR_RETURN(MatrixPath path, ParseMatrixPath(text));
+  GEMMD_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path.file));
   Matrix matrix;
-  matrix.mapping_ = *std::move(mapping);
+  matrix.mapping_ = std::move(mapping);
   bool fortran_order = false;
-  if (path->safetensors) {
+  if (path.safetensors) {
     absl::StatusOr<SafetensorsView> view = ParseSafetensors(matrix.mapping_.bytes());
-    if (!view.ok()) return InFile(*path, view.status());
-    absl::StatusOr<const SafetensorsEntry*> entry = view->Find(path->tensor);
-    if (!entry.ok()) return InFile(*path, entry.status());
+    if (!view.ok()) return InFile(path, view.status());
+    absl::StatusOr<const SafetensorsEntry*> entry = view->Find(path.tensor);
+    if (!entry.ok()) return InFile(path, entry.status());
     if (!(*entry)->dtype) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path->file, ": tensor '", (*entry)->name, "' is ", (*entry)->dtype_name.substr(0, 40),
+          path.file, ": tensor '", (*entry)->name, "' is ", (*entry)->dtype_name.substr(0, 40),
           ", which is not multiplied; F32, BF16, F16, F8_E4M3, F8_E5M2, I8 and F64 (narrowed to "
           "F32) are: convert it where it is saved"));
     }
@@ -82,14 +81,13 @@ absl::StatusOr<Matrix> LoadMatrix(absl::string_view text, std::optional<DType> o
     matrix.bytes_ = (*entry)->data;
   } else {
     absl::StatusOr<NpyView> view = ParseNpy(matrix.mapping_.bytes(), opaque_as);
-    if (!view.ok()) return InFile(*path, view.status());
+    if (!view.ok()) return InFile(path, view.status());
     matrix.dtype_ = view->dtype;
     matrix.shape_ = std::move(view->shape);
     matrix.bytes_ = view->data;
     fortran_order = view->fortran_order;
   }
-  absl::Status checked = CheckShape(*path, matrix.shape_);
-  if (!checked.ok()) return checked;
+  GEMMD_RETURN_IF_ERROR(CheckShape(path, matrix.shape_));
   if (fortran_order && matrix.shape_.size() > 1) matrix.ToRowMajor();
   matrix.file_dtype_ = matrix.dtype_;
   matrix.file_values_ = matrix.bytes_;

@@ -17,6 +17,7 @@
 #include "client/cli/files/npy.h"
 #include "client/cli/files/safetensors.h"
 #include "client/cli/files/safetensors_edit.h"
+#include "status/propagate.h"
 
 namespace gemmd::files {
 
@@ -113,42 +114,38 @@ MatrixWriter::~MatrixWriter() = default;
 
 absl::StatusOr<MatrixWriter> MatrixWriter::Create(absl::string_view text, DType dtype,
                                                   std::vector<int64_t> shape, Existing existing) {
-  absl::StatusOr<MatrixPath> path = ParseMatrixPath(text);
-  if (!path.ok()) return path.status();
-  absl::StatusOr<int64_t> bytes = DenseBytes(shape, ElementSize(dtype));
-  if (!bytes.ok()) return bytes.status();
-  const std::string tensor = path->tensor.empty() ? "D" : path->tensor;
-  if (path->safetensors && tensor == internal::kMetadataKey) {
+  GEMMD_ASSIGN_OR_RETURN(MatrixPath path, ParseMatrixPath(text));
+  GEMMD_ASSIGN_OR_RETURN(int64_t bytes, DenseBytes(shape, ElementSize(dtype)));
+  const std::string tensor = path.tensor.empty() ? "D" : path.tensor;
+  if (path.safetensors && tensor == internal::kMetadataKey) {
     return absl::InvalidArgumentError(absl::StrCat(
         "no tensor can be called ", tensor, ": the format keeps it for itself; name another"));
   }
   auto state = std::make_unique<State>();
-  const bool exists = stat(path->file.c_str(), &state->old_stat) == 0;
-  if (exists && existing == Existing::kKeep) return Refusal(*path, tensor);
+  const bool exists = stat(path.file.c_str(), &state->old_stat) == 0;
+  if (exists && existing == Existing::kKeep) return Refusal(path, tensor);
   std::string header;
-  if (path->safetensors && exists) {
-    absl::StatusOr<MappedFile> old_file = MappedFile::Open(path->file);
-    if (!old_file.ok()) return old_file.status();
-    absl::StatusOr<SafetensorsEdit> edit = EditSafetensors(old_file->bytes(), tensor, dtype, shape);
+  if (path.safetensors && exists) {
+    GEMMD_ASSIGN_OR_RETURN(MappedFile old_file, MappedFile::Open(path.file));
+    absl::StatusOr<SafetensorsEdit> edit = EditSafetensors(old_file.bytes(), tensor, dtype, shape);
     if (!edit.ok()) {
       return absl::Status(
           edit.status().code(),
-          absl::StrCat("'", path->file, "' exists and is no .safetensors file: ",
+          absl::StrCat("'", path.file, "' exists and is no .safetensors file: ",
                        edit.status().message(), "; delete it, or name another file"));
     }
-    state->old_file = *std::move(old_file);
+    state->old_file = std::move(old_file);
     state->before = std::move(edit->before);
     state->after = std::move(edit->after);
     header = std::move(edit->header);
   } else {
-    header = path->safetensors ? SafetensorsHeader(tensor, dtype, shape) : NpyHeader(dtype, shape);
+    header = path.safetensors ? SafetensorsHeader(tensor, dtype, shape) : NpyHeader(dtype, shape);
   }
-  absl::StatusOr<NewFile> file = NewFile::Create(path->file, existing);
-  if (!file.ok()) return file.status();
-  state->file = *std::move(file);
+  GEMMD_ASSIGN_OR_RETURN(NewFile file, NewFile::Create(path.file, existing));
+  state->file = std::move(file);
   state->data_begin = header.size() + Total(state->before);
-  state->data_bytes = *bytes;
-  state->total_bytes = state->data_begin + *bytes + Total(state->after);
+  state->data_bytes = bytes;
+  state->total_bytes = state->data_begin + bytes + Total(state->after);
   // Room is taken now: a full disk is an error here, not a SIGBUS while the mapping is filled.
   errno = posix_fallocate(state->file.fd(), 0, state->total_bytes);
   if (errno != 0) {
@@ -174,7 +171,7 @@ absl::Status MatrixWriter::Commit() {
     copied = state_->CopyPieces(state_->after, state_->data_begin + state_->data_bytes);
   }
   if (!copied.ok()) return copied;
-  if (absl::Status same = state_->CheckUnchanged(); !same.ok()) return same;
+  GEMMD_RETURN_IF_ERROR(state_->CheckUnchanged());
   return state_->file.Commit();
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "status/propagate.h"
 
 namespace gemmd::files {
 namespace {
@@ -66,10 +67,9 @@ void RemovePartialFiles() {
 }
 
 absl::StatusOr<NewFile> NewFile::Create(const std::string& path, Existing existing) {
-  absl::StatusOr<std::string> followed = FollowLinks(path);
-  if (!followed.ok()) return followed.status();
+  GEMMD_ASSIGN_OR_RETURN(std::string followed, FollowLinks(path));
   NewFile file;
-  file.path_ = *followed;
+  file.path_ = followed;
   file.existing_ = existing;
   struct stat there;
   if (stat(file.path_.c_str(), &there) == 0) {

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "status/propagate.h"
 
 namespace gemmd::files {
 namespace {
@@ -90,24 +91,22 @@ absl::StatusOr<NpyView> ParseNpy(absl::Span<const std::byte> file, std::optional
     return Bad(absl::StrCat("the header claims ", header_bytes, " bytes, the file has ",
                             file.size() - header_at, " left: it is cut short"));
   }
-  absl::StatusOr<internal::NpyDict> dict = internal::ParseNpyDict(
-      absl::string_view(reinterpret_cast<const char*>(file.data()) + header_at, header_bytes));
-  if (!dict.ok()) return dict.status();
-  absl::StatusOr<DType> dtype = DTypeOf(dict->descr, opaque_as);
-  if (!dtype.ok()) return dtype.status();
-  absl::StatusOr<int64_t> wanted = DenseBytes(dict->shape, ElementSize(*dtype));
-  if (!wanted.ok()) return wanted.status();
+  GEMMD_ASSIGN_OR_RETURN(
+      internal::NpyDict dict,
+      internal::ParseNpyDict(
+          absl::string_view(reinterpret_cast<const char*>(file.data()) + header_at, header_bytes)));
+  GEMMD_ASSIGN_OR_RETURN(DType dtype, DTypeOf(dict.descr, opaque_as));
+  GEMMD_ASSIGN_OR_RETURN(int64_t wanted, DenseBytes(dict.shape, ElementSize(dtype)));
   const int64_t present = file.size() - header_at - header_bytes;
-  if (*wanted != present) {
-    return Bad(absl::StrCat("shape ", ShapeText(dict->shape), " of ", DTypeName(*dtype), " takes ",
-                            *wanted, " bytes, the file has ", present, " after its header: ",
-                            present < *wanted
-                                ? "it is cut short"
-                                : "it holds more than one array, or its header lies"));
+  if (wanted != present) {
+    return Bad(absl::StrCat(
+        "shape ", ShapeText(dict.shape), " of ", DTypeName(dtype), " takes ", wanted,
+        " bytes, the file has ", present, " after its header: ",
+        present < wanted ? "it is cut short" : "it holds more than one array, or its header lies"));
   }
-  return NpyView{.dtype = *dtype,
-                 .shape = std::move(dict->shape),
-                 .fortran_order = dict->fortran_order,
+  return NpyView{.dtype = dtype,
+                 .shape = std::move(dict.shape),
+                 .fortran_order = dict.fortran_order,
                  .data = file.subspan(header_at + header_bytes)};
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/files/npy.h"
+#include "status/propagate.h"
 
 namespace gemmd::files::internal {
 namespace {
@@ -22,24 +23,19 @@ class DictReader {
     bool seen[3] = {false, false, false};  // descr, fortran_order, shape
     if (!Take('{')) return Expected("'{'");
     while (!Take('}')) {
-      absl::StatusOr<std::string> key = String();
-      if (!key.ok()) return key.status();
+      GEMMD_ASSIGN_OR_RETURN(std::string key, String());
       if (!Take(':')) return Expected("':'");
-      const int field = *key == "descr"           ? 0
-                        : *key == "fortran_order" ? 1
-                        : *key == "shape"         ? 2
-                                                  : -1;
+      const int field = key == "descr" ? 0 : key == "fortran_order" ? 1 : key == "shape" ? 2 : -1;
       if (field < 0) {
         return absl::InvalidArgumentError(
-            absl::StrCat("key '", absl::CHexEscape(*key),
+            absl::StrCat("key '", absl::CHexEscape(key),
                          "' in the header is none of descr, fortran_order, shape"));
       }
       if (seen[field]) {
-        return absl::InvalidArgumentError(absl::StrCat("key '", *key, "' is in the header twice"));
+        return absl::InvalidArgumentError(absl::StrCat("key '", key, "' is in the header twice"));
       }
       seen[field] = true;
-      absl::Status status = Value(field, dict);
-      if (!status.ok()) return status;
+      GEMMD_RETURN_IF_ERROR(Value(field, dict));
       if (!Take(',') && Peek() != '}') return Expected("',' or '}'");
     }
     SkipSpace();
@@ -58,9 +54,7 @@ class DictReader {
       return absl::InvalidArgumentError(
           "the array has structured elements (several fields); save one field of it");
     }
-    absl::StatusOr<std::string> descr = String();
-    if (!descr.ok()) return descr.status();
-    dict.descr = *std::move(descr);
+    GEMMD_ASSIGN_OR_RETURN(dict.descr, String());
     return absl::OkStatus();
   }
 

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "status/propagate.h"
 
 namespace gemmd::files {
 namespace {
@@ -83,15 +84,14 @@ absl::StatusOr<SafetensorsView> ParseSafetensors(absl::Span<const std::byte> fil
     return BadFile(absl::StrCat("the header claims ", header_bytes, " bytes, the file has ",
                                 file.size() - 8, " left: it is cut short"));
   }
-  absl::StatusOr<std::vector<internal::RawTensor>> raw = internal::ParseSafetensorsJson(
-      absl::string_view(reinterpret_cast<const char*>(file.data()) + 8, header_bytes));
-  if (!raw.ok()) return raw.status();
+  GEMMD_ASSIGN_OR_RETURN(std::vector<internal::RawTensor> raw,
+                         internal::ParseSafetensorsJson(absl::string_view(
+                             reinterpret_cast<const char*>(file.data()) + 8, header_bytes)));
   const absl::Span<const std::byte> data = file.subspan(8 + header_bytes);
   SafetensorsView view;
-  for (internal::RawTensor& tensor : *raw) {
-    absl::StatusOr<SafetensorsEntry> entry = CheckTensor(std::move(tensor), data);
-    if (!entry.ok()) return entry.status();
-    view.tensors.push_back(*std::move(entry));
+  for (internal::RawTensor& tensor : raw) {
+    GEMMD_ASSIGN_OR_RETURN(SafetensorsEntry entry, CheckTensor(std::move(tensor), data));
+    view.tensors.push_back(std::move(entry));
   }
   // Back to back from the first byte to the last: bytes that belong to no tensor, or to two, are
   // how a file smuggles.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/cli/files/safetensors.h"
+#include "status/propagate.h"
 
 namespace gemmd::files {
 namespace {
@@ -39,14 +40,12 @@ int64_t Width(const SafetensorsEntry& entry) {
 absl::StatusOr<SafetensorsEdit> EditSafetensors(absl::Span<const std::byte> file,
                                                 absl::string_view name, DType dtype,
                                                 std::span<const int64_t> shape) {
-  absl::StatusOr<SafetensorsView> view = ParseSafetensors(file);
-  if (!view.ok()) return view.status();
-  absl::StatusOr<int64_t> bytes = DenseBytes(shape, ElementSize(dtype));
-  if (!bytes.ok()) return bytes.status();
-  std::erase_if(view->tensors, [&](const SafetensorsEntry& entry) { return entry.name == name; });
+  GEMMD_ASSIGN_OR_RETURN(SafetensorsView view, ParseSafetensors(file));
+  GEMMD_ASSIGN_OR_RETURN(int64_t bytes, DenseBytes(shape, ElementSize(dtype)));
+  std::erase_if(view.tensors, [&](const SafetensorsEntry& entry) { return entry.name == name; });
   size_t place = 0;  // how many tensors lie in front of the new one
-  for (size_t i = 0; i < view->tensors.size(); ++i) {
-    if (Width(view->tensors[i]) >= ElementSize(dtype)) place = i + 1;
+  for (size_t i = 0; i < view.tensors.size(); ++i) {
+    if (Width(view.tensors[i]) >= ElementSize(dtype)) place = i + 1;
   }
   Json header;
   if (Json metadata = MetadataOf(file); !metadata.is_null()) {
@@ -61,10 +60,10 @@ absl::StatusOr<SafetensorsEdit> EditSafetensors(absl::Span<const std::byte> file
                                    {"data_offsets", {at, at + size}}};
     at += size;
   };
-  for (size_t i = 0; i <= view->tensors.size(); ++i) {
-    if (i == place) add(name, SafetensorsTypeName(dtype), shape, *bytes);
-    if (i == view->tensors.size()) break;
-    const SafetensorsEntry& entry = view->tensors[i];
+  for (size_t i = 0; i <= view.tensors.size(); ++i) {
+    if (i == place) add(name, SafetensorsTypeName(dtype), shape, bytes);
+    if (i == view.tensors.size()) break;
+    const SafetensorsEntry& entry = view.tensors[i];
     add(entry.name, entry.dtype_name, entry.shape, static_cast<int64_t>(entry.data.size()));
     (i < place ? edit.before : edit.after).push_back(entry.data);
   }

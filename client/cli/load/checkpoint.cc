@@ -13,6 +13,7 @@
 #include "client/cli/args/printable.h"
 #include "client/cli/files/safetensors.h"
 #include "client/cli/files/safetensors_index.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -27,12 +28,11 @@ absl::Status InFile(const std::string& file, const absl::Status& status) {
 }
 
 absl::Status AddShard(const std::string& file, Checkpoint& checkpoint) {
-  absl::StatusOr<files::MappedFile> mapped = files::MappedFile::Open(file);
-  if (!mapped.ok()) return mapped.status();
-  absl::StatusOr<files::SafetensorsView> view = files::ParseSafetensors(mapped->bytes());
+  GEMMD_ASSIGN_OR_RETURN(files::MappedFile mapped, files::MappedFile::Open(file));
+  absl::StatusOr<files::SafetensorsView> view = files::ParseSafetensors(mapped.bytes());
   if (!view.ok()) return InFile(file, view.status());
   // Read ahead: each page is wanted once or twice, from the first to the last.
-  madvise(const_cast<std::byte*>(mapped->bytes().data()), mapped->bytes().size(), MADV_SEQUENTIAL);
+  madvise(const_cast<std::byte*>(mapped.bytes().data()), mapped.bytes().size(), MADV_SEQUENTIAL);
   for (files::SafetensorsEntry& entry : view->tensors) {
     checkpoint.tensors.push_back({.name = std::move(entry.name),
                                   .file = file,
@@ -41,7 +41,7 @@ absl::Status AddShard(const std::string& file, Checkpoint& checkpoint) {
                                   .shape = std::move(entry.shape),
                                   .data = entry.data});
   }
-  checkpoint.files.push_back(*std::move(mapped));
+  checkpoint.files.push_back(std::move(mapped));
   return absl::OkStatus();
 }
 
@@ -65,10 +65,9 @@ absl::StatusOr<std::string> TheOnly(const std::string& folder, absl::string_view
 }
 
 absl::StatusOr<Checkpoint> OpenSharded(const std::string& index) {
-  absl::StatusOr<files::MappedFile> mapped = files::MappedFile::Open(index);
-  if (!mapped.ok()) return mapped.status();
-  const absl::string_view text(reinterpret_cast<const char*>(mapped->bytes().data()),
-                               mapped->bytes().size());
+  GEMMD_ASSIGN_OR_RETURN(files::MappedFile mapped, files::MappedFile::Open(index));
+  const absl::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()),
+                               mapped.bytes().size());
   absl::StatusOr<std::map<std::string, std::string>> map = files::ParseSafetensorsIndex(text);
   if (!map.ok()) return InFile(index, map.status());
   const fs::path folder = fs::path(index).parent_path();
@@ -108,15 +107,13 @@ absl::StatusOr<Checkpoint> OpenSharded(const std::string& index) {
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    absl::StatusOr<std::string> index = TheOnly(path, kIndex);
-    if (!index.ok()) return index.status();
-    if (!index->empty()) return OpenSharded(*index);
-    absl::StatusOr<std::string> file = TheOnly(path, kShard);
-    if (!file.ok()) return file.status();
-    if (file->empty()) {
+    GEMMD_ASSIGN_OR_RETURN(std::string index, TheOnly(path, kIndex));
+    if (!index.empty()) return OpenSharded(index);
+    GEMMD_ASSIGN_OR_RETURN(std::string file, TheOnly(path, kShard));
+    if (file.empty()) {
       return absl::NotFoundError(absl::StrCat("'", path, "' holds no .safetensors file"));
     }
-    return OpenCheckpoint(*file);
+    return OpenCheckpoint(file);
   }
   if (absl::EndsWith(path, ".json")) return OpenSharded(path);
   if (!absl::EndsWith(path, kShard)) {
@@ -124,7 +121,7 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
         absl::StrCat("'", path, "' is neither FILE.safetensors, its index (.json), nor a folder"));
   }
   Checkpoint checkpoint;
-  if (absl::Status added = AddShard(path, checkpoint); !added.ok()) return added;
+  GEMMD_RETURN_IF_ERROR(AddShard(path, checkpoint));
   return checkpoint;
 }
 

@@ -19,6 +19,7 @@
 #include "client/cpp/ops.h"
 #include "client/cpp/scales.h"
 #include "gemmd/v1/buffer_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -45,7 +46,7 @@ class Loader {
   }
 
   absl::Status Run() {
-    if (absl::Status asked = AskWhatIsThere(); !asked.ok()) return asked;
+    GEMMD_RETURN_IF_ERROR(AskWhatIsThere());
     // In another order each time: several loaders of the same share the work, and seldom meet.
     for (const Weight& weight : weights_) order_.push_back(&weight);
     std::shuffle(order_.begin(), order_.end(), std::mt19937(std::random_device()()));
@@ -74,9 +75,8 @@ class Loader {
           absl::StrCat(weights_.front().name, " is ", first->published_name(),
                        " now, since it has versions; load as a new one: '--prefix m@2'"));
     }
-    absl::StatusOr<std::vector<v1::Buffer>> published = client_.ListPublished();
-    if (!published.ok()) return published.status();
-    for (const v1::Buffer& buffer : *published) {
+    GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Buffer> published, client_.ListPublished());
+    for (const v1::Buffer& buffer : published) {
       there_.emplace(buffer.published_name(), buffer.content_hash());
     }
     return absl::OkStatus();
@@ -110,10 +110,9 @@ class Loader {
       return absl::OkStatus();
     }
     client::TransferReport moved;
-    absl::StatusOr<Buffer> buffer = Make(weight, moved);
-    if (!buffer.ok()) return buffer.status();
+    GEMMD_ASSIGN_OR_RETURN(Buffer buffer, Make(weight, moved));
     const absl::Status published =
-        session_.Publish(*buffer, weight.name, {.content_hash = hash, .ttl = options_.ttl}, {});
+        session_.Publish(buffer, weight.name, {.content_hash = hash, .ttl = options_.ttl}, {});
     {
       absl::MutexLock lock(&mutex_);
       Accumulate(moved, report_.transfers);
@@ -167,7 +166,7 @@ class Loader {
                                .device = std::string(buffer.device()),
                                .label = "gemmctl load"});
     if (!source.ok()) return source.status();
-    if (absl::Status status = Move(weight, *source, moved); !status.ok()) return status;
+    GEMMD_RETURN_IF_ERROR(Move(weight, *source, moved));
     int64_t count = 1;
     for (int64_t extent : weight.shape) count *= extent;
     client::OpList ops;
@@ -203,9 +202,8 @@ class Loader {
       Progress(done - told);
       told = done;
     };
-    absl::StatusOr<client::TransferReport> report = buffer.Upload(data, at, transfer);
-    if (!report.ok()) return report.status();
-    Accumulate(*report, moved);
+    GEMMD_ASSIGN_OR_RETURN(client::TransferReport report, buffer.Upload(data, at, transfer));
+    Accumulate(report, moved);
     return absl::OkStatus();
   }
 

@@ -16,6 +16,7 @@
 #include "client/cli/args/printable.h"
 #include "client/cli/quantize.h"
 #include "client/cpp/scales.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -122,9 +123,7 @@ absl::StatusOr<std::string> NameOf(const CheckpointTensor& tensor, const std::st
 absl::StatusOr<Weight> WeightOf(const CheckpointTensor& tensor, const CheckpointTensor* scales,
                                 const WeightOptions& options) {
   Weight weight = {.values = &tensor, .scales = scales, .shape = tensor.shape};
-  absl::StatusOr<std::string> name = NameOf(tensor, options.prefix);
-  if (!name.ok()) return name.status();
-  weight.name = *std::move(name);
+  GEMMD_ASSIGN_OR_RETURN(weight.name, NameOf(tensor, options.prefix));
   if (!tensor.dtype) {
     return Bad(tensor, absl::StrCat("is ", Printable(tensor.dtype_name.substr(0, 40)),
                                     ", which is not served; F32, BF16, F16, F8_E4M3, F8_E5M2, "

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -31,19 +32,14 @@ std::string Label(const MetricSample& sample, const std::string& name) {
 
 absl::StatusOr<TopSample> Look(client::Client& client, const std::string& metrics) {
   TopSample sample = {.at = absl::Now()};
-  absl::StatusOr<v1::ServerInfo> info = client.GetServerInfo();
-  if (!info.ok()) return info.status();
-  absl::StatusOr<std::vector<v1::Device>> devices = client.ListDevices();
-  if (!devices.ok()) return devices.status();
-  absl::StatusOr<std::vector<v1::SessionInfo>> sessions = client.ListSessions();
-  if (!sessions.ok()) return sessions.status();
-  sample.info = *std::move(info);
-  sample.devices = *std::move(devices);
-  sample.sessions = *std::move(sessions);
+  GEMMD_ASSIGN_OR_RETURN(v1::ServerInfo info, client.GetServerInfo());
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::Device> devices, client.ListDevices());
+  GEMMD_ASSIGN_OR_RETURN(std::vector<v1::SessionInfo> sessions, client.ListSessions());
+  sample.info = std::move(info);
+  sample.devices = std::move(devices);
+  sample.sessions = std::move(sessions);
   if (metrics.empty()) return sample;
-  absl::StatusOr<MetricSamples> scraped = Scrape(metrics);
-  if (!scraped.ok()) return scraped.status();
-  sample.metrics = *std::move(scraped);
+  GEMMD_ASSIGN_OR_RETURN(sample.metrics, Scrape(metrics));
   return sample;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -109,9 +110,8 @@ MetricSamples ParseMetrics(absl::string_view text) {
 }
 
 absl::StatusOr<MetricSamples> Scrape(const std::string& address) {
-  absl::StatusOr<std::string> text = HttpGet(address);
-  if (!text.ok()) return text.status();
-  return ParseMetrics(*text);
+  GEMMD_ASSIGN_OR_RETURN(std::string text, HttpGet(address));
+  return ParseMetrics(text);
 }
 
 }  // namespace gemmd::cli

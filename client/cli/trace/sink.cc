@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/cli/args/output.h"
+#include "status/propagate.h"
 
 namespace gemmd::cli {
 namespace {
@@ -16,9 +17,7 @@ constexpr size_t kGather = 1 << 20;
 
 absl::Status Sink::Open(const std::string& path) {
   if (path == "-") return absl::OkStatus();
-  absl::StatusOr<files::NewFile> file = files::NewFile::Create(path, files::Existing::kReplace);
-  if (!file.ok()) return file.status();
-  file_ = *std::move(file);
+  GEMMD_ASSIGN_OR_RETURN(file_, files::NewFile::Create(path, files::Existing::kReplace));
   return absl::OkStatus();
 }
 
@@ -31,7 +30,7 @@ absl::Status Sink::Flush() {
 absl::Status Sink::FlushWhenMuch() { return text_.size() < kGather ? status_ : Flush(); }
 
 absl::Status Sink::Commit() {
-  if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
+  GEMMD_RETURN_IF_ERROR(Flush());
   return file_.fd() >= 0 ? file_.Commit() : absl::OkStatus();
 }
 

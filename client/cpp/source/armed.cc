@@ -16,6 +16,7 @@
 #include "client/cpp/session.h"
 #include "gemmd/v1/armed_service.pb.h"
 #include "gemmd/v1/device_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -38,10 +39,10 @@ absl::Status SendDisarm(const SessionCore& session, int slot, const CallOptions&
 // The UUID of the GPU that a device of the daemon is; empty for a CPU.
 absl::StatusOr<std::string> GpuOf(const SessionCore& session, const std::string& device,
                                   const CallOptions& options) {
-  const absl::StatusOr<v1::ListDevicesResponse> response =
-      session.client().Ask<v1::ListDevicesResponse>(v1::ListDevicesRequest(), options);
-  if (!response.ok()) return response.status();
-  for (const v1::Device& one : response->devices()) {
+  GEMMD_ASSIGN_OR_RETURN(
+      const v1::ListDevicesResponse response,
+      session.client().Ask<v1::ListDevicesResponse>(v1::ListDevicesRequest(), options));
+  for (const v1::Device& one : response.devices()) {
     if (one.name() == device) return one.gpu_uuid();
   }
   return absl::NotFoundError(absl::StrCat("the daemon has no device ", device));
@@ -149,26 +150,25 @@ absl::StatusOr<std::shared_ptr<armed::Region>> Arming::Region(const SessionCore&
                                                               const CallOptions& options) {
   absl::MutexLock lock(&mu_);
   if (region_ != nullptr) return region_;
-  const absl::StatusOr<std::string> here = session.client().ShareSocket();
-  if (!here.ok()) return here.status();
+  GEMMD_RETURN_IF_ERROR(session.client().ShareSocket().status());
   v1::GetArmedRegionRequest request;
   request.set_slots(kSlots);
-  const absl::StatusOr<v1::ArmedRegion> parts = session.Ask<v1::ArmedRegion>(request, options);
-  if (!parts.ok()) return parts.status();
-  const absl::StatusOr<int> memory = FetchDescriptor(parts->share_socket(), parts->region_token());
-  if (!memory.ok()) return memory.status();
-  const absl::StatusOr<int> wake = FetchDescriptor(parts->share_socket(), parts->wake_token());
+  GEMMD_ASSIGN_OR_RETURN(const v1::ArmedRegion parts,
+                         session.Ask<v1::ArmedRegion>(request, options));
+  GEMMD_ASSIGN_OR_RETURN(const int memory,
+                         FetchDescriptor(parts.share_socket(), parts.region_token()));
+  const absl::StatusOr<int> wake = FetchDescriptor(parts.share_socket(), parts.wake_token());
   if (!wake.ok()) {
-    close(*memory);
+    close(memory);
     return wake.status();
   }
   armed::Outcome why;
-  region_ = armed::Region::Open({.memory_fd = *memory,
+  region_ = armed::Region::Open({.memory_fd = memory,
                                  .wake_fd = *wake,
-                                 .size_bytes = parts->size_bytes(),
-                                 .slots = parts->slots(),
-                                 .layout_version = parts->layout_version(),
-                                 .share_socket = parts->share_socket()},
+                                 .size_bytes = parts.size_bytes(),
+                                 .slots = parts.slots(),
+                                 .layout_version = parts.layout_version(),
+                                 .share_socket = parts.share_socket()},
                                 why);
   if (region_ == nullptr) return ToStatus(why);
   return region_;
@@ -180,31 +180,30 @@ absl::StatusOr<Armed> Session::Arm(const Plan& plan, absl::Span<const Rebinding>
 
 absl::StatusOr<Armed> Session::Arm(const Plan& plan, absl::Span<const Rebinding> bindings,
                                    const ArmOptions& options) {
-  const absl::StatusOr<std::shared_ptr<armed::Region>> region =
-      core_->arming().Region(*core_, options.call);
-  if (!region.ok()) return region.status();
-  const absl::StatusOr<v1::ArmedPlan> armed =
-      core_->Ask<v1::ArmedPlan>(RequestOf(plan, bindings, options), options.call);
-  if (!armed.ok()) return armed.status();
-  if (armed->slot() < 0 || armed->slot() >= static_cast<int>((*region)->slots())) {
+  GEMMD_ASSIGN_OR_RETURN(const std::shared_ptr<armed::Region> region,
+                         core_->arming().Region(*core_, options.call));
+  GEMMD_ASSIGN_OR_RETURN(
+      const v1::ArmedPlan armed,
+      core_->Ask<v1::ArmedPlan>(RequestOf(plan, bindings, options), options.call));
+  if (armed.slot() < 0 || armed.slot() >= static_cast<int>(region->slots())) {
     return absl::InternalError(
-        absl::StrCat("the server's slot ", armed->slot(), " is none of ", (*region)->slots()));
+        absl::StrCat("the server's slot ", armed.slot(), " is none of ", region->slots()));
   }
   armed::Slot::Options slot = {.rung_by_stream = options.rung_by_stream};
   if (options.rung_by_stream) {
-    const absl::StatusOr<std::string> gpu = GpuOf(*core_, armed->device(), options.call);
+    const absl::StatusOr<std::string> gpu = GpuOf(*core_, armed.device(), options.call);
     if (!gpu.ok()) {
-      (void)SendDisarm(*core_, armed->slot(), options.call);
+      (void)SendDisarm(*core_, armed.slot(), options.call);
       return gpu.status();
     }
     slot.gpu_uuid = *gpu;
   }
   auto state = std::make_unique<Armed::State>();
   state->session = core_;
-  state->index = armed->slot();
-  state->device = armed->device();
-  state->estimate = absl::Seconds(armed->estimated_seconds());
-  state->slot = std::make_unique<armed::Slot>(*region, static_cast<uint32_t>(armed->slot()), slot);
+  state->index = armed.slot();
+  state->device = armed.device();
+  state->estimate = absl::Seconds(armed.estimated_seconds());
+  state->slot = std::make_unique<armed::Slot>(region, static_cast<uint32_t>(armed.slot()), slot);
   return Armed(std::move(state));
 }
 

@@ -9,6 +9,7 @@
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/internal/transfers/grpc_transfer.h"
 #include "client/cpp/internal/transfers/shm_transfer.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -104,9 +105,8 @@ absl::StatusOr<absl::Span<char>> Buffer::Map() {
 
 absl::StatusOr<absl::string_view> Buffer::MapReadOnly() const {
   if (!state_) return NoBuffer();
-  const absl::StatusOr<absl::Span<char>> memory = state_->Map(/*for_writing=*/false);
-  if (!memory.ok()) return memory.status();
-  return absl::string_view(memory->data(), memory->size());
+  GEMMD_ASSIGN_OR_RETURN(const absl::Span<char> memory, state_->Map(/*for_writing=*/false));
+  return absl::string_view(memory.data(), memory.size());
 }
 
 absl::StatusOr<DeviceMemory> Buffer::ShareDevice() const {
@@ -145,9 +145,7 @@ absl::StatusOr<absl::Span<char>> Buffer::State::Map(bool for_writing) {
   if (writable.size_bytes() > 0 && !read_only) return writable.span();
   SharedMemory& memory = for_writing ? writable : readable;
   if (memory.size_bytes() == 0) {
-    absl::StatusOr<SharedMemory> fetched = FetchMemory(*session, id, size_bytes, for_writing);
-    if (!fetched.ok()) return fetched.status();
-    memory = *std::move(fetched);
+    GEMMD_ASSIGN_OR_RETURN(memory, FetchMemory(*session, id, size_bytes, for_writing));
   }
   return memory.span();
 }
@@ -181,23 +179,20 @@ void SetReadOnly(Buffer& buffer) { buffer.state_->read_only = true; }
 
 absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable,
                                 const CallOptions& options) {
-  const absl::StatusOr<std::string> here = session.client().ShareSocket();
-  if (!here.ok()) return here.status();
+  GEMMD_RETURN_IF_ERROR(session.client().ShareSocket().status());
   v1::ExportBufferRequest request;
   request.set_buffer_id(std::string(buffer.bytes()));
   request.set_writable(writable);
-  const absl::StatusOr<v1::ExportBufferResponse> response =
-      session.Ask<v1::ExportBufferResponse>(request, options);
-  if (!response.ok()) return response.status();
-  return FetchDescriptor(response->share_socket(), response->token());
+  GEMMD_ASSIGN_OR_RETURN(const v1::ExportBufferResponse response,
+                         session.Ask<v1::ExportBufferResponse>(request, options));
+  return FetchDescriptor(response.share_socket(), response.token());
 }
 
 absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
                                          int64_t size_bytes, bool writable,
                                          const CallOptions& options) {
-  const absl::StatusOr<int> fd = FetchShared(session, buffer, writable, options);
-  if (!fd.ok()) return fd.status();
-  return SharedMemory::Adopt(*fd, size_bytes, writable);
+  GEMMD_ASSIGN_OR_RETURN(const int fd, FetchShared(session, buffer, writable, options));
+  return SharedMemory::Adopt(fd, size_bytes, writable);
 }
 
 }  // namespace gemmd::client

@@ -21,6 +21,7 @@
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/device_service.pb.h"
 #include "gemmd/v1/session_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -70,7 +71,7 @@ absl::Status CheckTarget(absl::string_view target, bool secure) {
 
 absl::Status CheckOptions(absl::string_view target, const ClientOptions& options) {
   constexpr int64_t kMostMessage = 1 << 30;  // gRPC's own limits are ints
-  if (absl::Status fits = CheckTarget(target, options.tls.has_value()); !fits.ok()) return fits;
+  GEMMD_RETURN_IF_ERROR(CheckTarget(target, options.tls.has_value()));
   if (options.connections < 1 || options.connections > 64) {
     return absl::InvalidArgumentError(
         absl::StrCat("connections=", options.connections, " is not in [1, 64]"));
@@ -109,14 +110,11 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::Client(std::shared_ptr<ClientCore> core) : core_(std::move(core)) {}
 
 absl::StatusOr<Client> Client::Connect(absl::string_view target, const ClientOptions& options) {
-  if (absl::Status here = CheckForked(); !here.ok()) return here;
-  if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  absl::StatusOr<Security> security = MakeSecurity(target, options);
-  if (!security.ok()) return security.status();
-  auto core = MakeUnlessForked<ClientCore>(std::string(target), options, *std::move(security));
-  if (options.connect_timeout > absl::ZeroDuration()) {
-    if (absl::Status stands = AwaitConnection(*core); !stands.ok()) return stands;
-  }
+  GEMMD_RETURN_IF_ERROR(CheckForked());
+  GEMMD_RETURN_IF_ERROR(CheckOptions(target, options));
+  GEMMD_ASSIGN_OR_RETURN(Security security, MakeSecurity(target, options));
+  auto core = MakeUnlessForked<ClientCore>(std::string(target), options, std::move(security));
+  if (options.connect_timeout > absl::ZeroDuration()) GEMMD_RETURN_IF_ERROR(AwaitConnection(*core));
   return Client(std::move(core));
 }
 
@@ -128,20 +126,18 @@ absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
   request.set_device(options.device);
   if (options.ttl > absl::ZeroDuration()) *request.mutable_ttl() = ToProto(options.ttl);
   if (options.grace > absl::ZeroDuration()) *request.mutable_grace() = ToProto(options.grace);
-  const absl::StatusOr<v1::OpenSessionResponse> response =
-      core_->Ask<v1::OpenSessionResponse>(request, options.call);
-  if (!response.ok()) return response.status();
-  const absl::StatusOr<Handle> id = Handle::FromBytes(response->session_id());
+  GEMMD_ASSIGN_OR_RETURN(const v1::OpenSessionResponse response,
+                         core_->Ask<v1::OpenSessionResponse>(request, options.call));
+  const absl::StatusOr<Handle> id = Handle::FromBytes(response.session_id());
   if (!id.ok()) {
     return absl::InternalError(absl::StrCat("the server's session: ", id.status().message()));
   }
   auto session = MakeUnlessForked<SessionCore>(
-      core_,
-      SessionFacts{.id = *id,
-                   .name = response->name(),
-                   .device = response->device(),
-                   .ttl = absl::Nanoseconds(TimeUtil::DurationToNanoseconds(response->ttl())),
-                   .close_on_destruction = true});
+      core_, SessionFacts{.id = *id,
+                          .name = response.name(),
+                          .device = response.device(),
+                          .ttl = absl::Nanoseconds(TimeUtil::DurationToNanoseconds(response.ttl())),
+                          .close_on_destruction = true});
   session->StartKeeper(options);
   return Session(std::move(session));
 }
@@ -149,8 +145,7 @@ absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
 absl::StatusOr<Session> Client::AttachSession(const Handle& id, const CallOptions& options) {
   Session session(
       MakeUnlessForked<SessionCore>(core_, SessionFacts{.id = id, .close_on_destruction = false}));
-  const absl::StatusOr<absl::Time> alive = session.KeepAlive(options);
-  if (!alive.ok()) return alive.status();
+  GEMMD_RETURN_IF_ERROR(session.KeepAlive(options).status());
   return session;
 }
 
@@ -169,10 +164,9 @@ absl::StatusOr<VersionSwitch> Client::SwitchVersion(absl::string_view name, int6
   v1::SwitchVersionRequest request;
   request.set_name(std::string(name));
   request.set_version(version);
-  const absl::StatusOr<v1::SwitchVersionResponse> response =
-      core_->Ask<v1::SwitchVersionResponse>(request, options);
-  if (!response.ok()) return response.status();
-  return VersionSwitch{response->previous_version(), response->names()};
+  GEMMD_ASSIGN_OR_RETURN(const v1::SwitchVersionResponse response,
+                         core_->Ask<v1::SwitchVersionResponse>(request, options));
+  return VersionSwitch{response.previous_version(), response.names()};
 }
 
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
@@ -180,20 +174,18 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options)
 }
 
 absl::StatusOr<std::vector<v1::Device>> Client::ListDevices(const CallOptions& options) {
-  const absl::StatusOr<v1::ListDevicesResponse> response =
-      core_->Ask<v1::ListDevicesResponse>(v1::ListDevicesRequest(), options);
-  if (!response.ok()) return response.status();
-  return std::vector<v1::Device>(response->devices().begin(), response->devices().end());
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListDevicesResponse response,
+                         core_->Ask<v1::ListDevicesResponse>(v1::ListDevicesRequest(), options));
+  return std::vector<v1::Device>(response.devices().begin(), response.devices().end());
 }
 
 absl::StatusOr<std::vector<v1::Kernel>> Client::ListKernels(absl::string_view device,
                                                             const CallOptions& options) {
   v1::ListKernelsRequest request;
   request.set_device(std::string(device));
-  const absl::StatusOr<v1::ListKernelsResponse> response =
-      core_->Ask<v1::ListKernelsResponse>(request, options);
-  if (!response.ok()) return response.status();
-  return std::vector<v1::Kernel>(response->kernels().begin(), response->kernels().end());
+  GEMMD_ASSIGN_OR_RETURN(const v1::ListKernelsResponse response,
+                         core_->Ask<v1::ListKernelsResponse>(request, options));
+  return std::vector<v1::Kernel>(response.kernels().begin(), response.kernels().end());
 }
 
 absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::MatmulProblem& problem,

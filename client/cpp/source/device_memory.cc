@@ -16,6 +16,7 @@
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/shared_memory.h"
 #include "gemmd/v1/buffer_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -35,11 +36,10 @@ const std::string& ProcessName() {
 }  // namespace
 
 absl::StatusOr<DeviceMemory> FetchDeviceMemory(const SessionCore& session, const Handle& buffer) {
-  const absl::StatusOr<int> fd = FetchShared(session, buffer, /*writable=*/true);
-  if (!fd.ok()) return fd.status();
-  absl::Cleanup closer = [&] { close(*fd); };
+  GEMMD_ASSIGN_OR_RETURN(const int fd, FetchShared(session, buffer, /*writable=*/true));
+  absl::Cleanup closer = [&] { close(fd); };
   std::array<char, kMaxRecordBytes> bytes;
-  const ssize_t got = pread(*fd, bytes.data(), bytes.size(), 0);
+  const ssize_t got = pread(fd, bytes.data(), bytes.size(), 0);
   v1::CudaIpcMemory record;
   if (got < 0 || !record.ParseFromArray(bytes.data(), static_cast<int>(got))) {
     return absl::InternalError("the server's descriptor holds no CudaIpcMemory message");
@@ -69,11 +69,10 @@ absl::StatusOr<std::string> OfferDeviceMemory(const std::string& share_socket,
                                                    " bytes, gpu_uuid ", memory.gpu_uuid.size(),
                                                    "; they are 64 and about 40"));
   }
-  const absl::StatusOr<SharedMemory> sealed =
-      SharedMemory::Create(static_cast<int64_t>(bytes.size()));
-  if (!sealed.ok()) return sealed.status();
-  std::memcpy(sealed->span().data(), bytes.data(), bytes.size());
-  return SendDescriptor(share_socket, sealed->fd());
+  GEMMD_ASSIGN_OR_RETURN(const SharedMemory sealed,
+                         SharedMemory::Create(static_cast<int64_t>(bytes.size())));
+  std::memcpy(sealed.span().data(), bytes.data(), bytes.size());
+  return SendDescriptor(share_socket, sealed.fd());
 }
 
 }  // namespace gemmd::client

@@ -6,6 +6,7 @@
 #include "client/cpp/internal/calls/program.h"
 #include "client/cpp/internal/calls/queue_core.h"
 #include "client/cpp/internal/connect/forked.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -23,26 +24,24 @@ absl::Status Usable(const QueueCore* core) {
 absl::StatusOr<std::shared_ptr<Ticket::Slot>> SubmitOps(QueueCore* core, const OpList& ops,
                                                         ExecuteCallback done,
                                                         const SubmitOptions& options) {
-  if (absl::Status usable = Usable(core); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(Usable(core));
   if (!ops.status().ok()) return ops.status();
   auto slot = std::make_shared<Ticket::Slot>();
   slot->inline_bytes = ops.inline_bytes();
   slot->callback = std::move(done);
-  absl::Status status = core->Submit(ops.wire(), options, slot);
-  if (!status.ok()) return status;
+  GEMMD_RETURN_IF_ERROR(core->Submit(ops.wire(), options, slot));
   return slot;
 }
 
 absl::StatusOr<std::shared_ptr<Ticket::Slot>> SubmitPlan(QueueCore* core, const Plan& plan,
                                                          const PlanArgs& args, ExecuteCallback done,
                                                          const SubmitOptions& options) {
-  if (absl::Status usable = Usable(core); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(Usable(core));
   auto slot = std::make_shared<Ticket::Slot>();
   slot->inline_bytes = SizeOf(args.inputs);
   slot->callback = std::move(done);
   const std::string run = EncodePlanRun(v1::Batch::kPlanFieldNumber, plan.id(), args);
-  absl::Status status = core->Submit(run, options, slot);
-  if (!status.ok()) return status;
+  GEMMD_RETURN_IF_ERROR(core->Submit(run, options, slot));
   return slot;
 }
 
@@ -82,18 +81,16 @@ Queue& Queue::operator=(Queue&&) noexcept = default;
 Queue::Queue(std::unique_ptr<QueueCore> core) : core_(std::move(core)) {}
 
 absl::StatusOr<Ticket> Queue::Submit(const OpList& ops, const SubmitOptions& options) {
-  absl::StatusOr<std::shared_ptr<Ticket::Slot>> slot =
-      SubmitOps(core_.get(), ops, nullptr, options);
-  if (!slot.ok()) return slot.status();
-  return Ticket(*std::move(slot));
+  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<Ticket::Slot> slot,
+                         SubmitOps(core_.get(), ops, nullptr, options));
+  return Ticket(std::move(slot));
 }
 
 absl::StatusOr<Ticket> Queue::Submit(const Plan& plan, const PlanArgs& args,
                                      const SubmitOptions& options) {
-  absl::StatusOr<std::shared_ptr<Ticket::Slot>> slot =
-      SubmitPlan(core_.get(), plan, args, nullptr, options);
-  if (!slot.ok()) return slot.status();
-  return Ticket(*std::move(slot));
+  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<Ticket::Slot> slot,
+                         SubmitPlan(core_.get(), plan, args, nullptr, options));
+  return Ticket(std::move(slot));
 }
 
 absl::Status Queue::Submit(const OpList& ops, ExecuteCallback done, const SubmitOptions& options) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/internal/connect/target.h"
 #include "client/cpp/internal/connect/tls_files.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -37,7 +38,7 @@ absl::StatusOr<Security> MakeSecurity(absl::string_view target, const ClientOpti
           absl::StrCat("TLS is for TCP, and ", target,
                        " is a Unix socket: leave tls out, the kernel guards it"));
     }
-    if (absl::Status files = CheckTlsFiles(*options.tls); !files.ok()) return files;
+    GEMMD_RETURN_IF_ERROR(CheckTlsFiles(*options.tls));
     security.credentials = TlsCredentials(*options.tls);
   } else {
     security.credentials = grpc::InsecureChannelCredentials();

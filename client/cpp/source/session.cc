@@ -10,6 +10,7 @@
 #include "client/cpp/internal/connect/session_core.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/session_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 
@@ -56,9 +57,8 @@ std::future<absl::StatusOr<Result>> Session::ExecuteAsync(const OpList& ops,
 }
 
 absl::StatusOr<Queue> Session::OpenQueue(const QueueOptions& options) {
-  absl::StatusOr<std::unique_ptr<QueueCore>> queue = QueueCore::Open(core_, options);
-  if (!queue.ok()) return queue.status();
-  return Queue(*std::move(queue));
+  GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<QueueCore> queue, QueueCore::Open(core_, options));
+  return Queue(std::move(queue));
 }
 
 absl::StatusOr<Plan> Session::CreatePlan(const OpList& ops, const PlanOptions& options) {
@@ -72,11 +72,10 @@ absl::Status Session::DeletePlan(const Handle& id, const CallOptions& options) {
 }
 
 absl::StatusOr<absl::Time> Session::KeepAlive(const CallOptions& options) {
-  const absl::StatusOr<v1::KeepAliveResponse> response =
-      core_->Ask<v1::KeepAliveResponse>(v1::KeepAliveRequest(), options);
-  if (!response.ok()) return response.status();
+  GEMMD_ASSIGN_OR_RETURN(const v1::KeepAliveResponse response,
+                         core_->Ask<v1::KeepAliveResponse>(v1::KeepAliveRequest(), options));
   return absl::FromUnixNanos(
-      google::protobuf::util::TimeUtil::TimestampToNanoseconds(response->expire_time()));
+      google::protobuf::util::TimeUtil::TimestampToNanoseconds(response.expire_time()));
 }
 
 void Session::FlushDeletions() { core_->reaper().Flush(); }

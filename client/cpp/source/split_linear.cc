@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/scales.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -125,10 +126,9 @@ absl::StatusOr<std::vector<int64_t>> SplitBounds(int64_t extent, int64_t parts) 
 absl::StatusOr<std::unique_ptr<SplitLinear>> SplitLinear::Create(Session& session,
                                                                  const SplitLinearOptions& options,
                                                                  absl::string_view weight) {
-  if (absl::Status fit = CheckOptions(options, weight); !fit.ok()) return fit;
+  GEMMD_RETURN_IF_ERROR(CheckOptions(options, weight));
   const auto devices = static_cast<int64_t>(options.devices.size());
-  auto of_n = SplitBounds(options.n, devices);
-  if (!of_n.ok()) return of_n.status();
+  GEMMD_ASSIGN_OR_RETURN(auto of_n, SplitBounds(options.n, devices));
   auto of_k = options.split == Split::kRows ? SplitBounds(options.k, devices)
                                             : std::vector<int64_t>{0, options.k};
   if (!of_k.ok()) return of_k.status();
@@ -144,13 +144,12 @@ absl::StatusOr<std::unique_ptr<SplitLinear>> SplitLinear::Create(Session& sessio
   layer->has_bias_ = !options.bias.empty();
   for (size_t i = 0; i < options.devices.size(); ++i) {
     const size_t of = options.split == Split::kRows ? i : 0;
-    absl::Status added = layer->AddPart(options, weight,
-                                        {.device = options.devices[i],
-                                         .n_begin = (*of_n)[i],
-                                         .n_end = (*of_n)[i + 1],
-                                         .k_begin = (*of_k)[of],
-                                         .k_end = (*of_k)[of + 1]});
-    if (!added.ok()) return added;
+    GEMMD_RETURN_IF_ERROR(layer->AddPart(options, weight,
+                                         {.device = options.devices[i],
+                                          .n_begin = of_n[i],
+                                          .n_end = of_n[i + 1],
+                                          .k_begin = (*of_k)[of],
+                                          .k_end = (*of_k)[of + 1]}));
   }
   return layer;
 }
@@ -171,11 +170,10 @@ absl::Status SplitLinear::AddPart(const SplitLinearOptions& options, absl::strin
     if (!maker.status().ok()) return maker.status();
     OpList ops;
     ops.Add(Quantize{made[0].tensor(), values, ScalesIn(scales, shape, kOfWeight), kOfWeight});
-    auto done = session_->Execute(ops);
-    if (!done.ok()) return done.status();
+    GEMMD_RETURN_IF_ERROR(session_->Execute(ops).status());
     part.scales = std::move(made[2]);
     part.weight = std::move(made[1]);
-    if (absl::Status freed = made[0].Delete(); !freed.ok()) return freed;
+    GEMMD_RETURN_IF_ERROR(made[0].Delete());
   } else if (maker.status().ok()) {
     part.weight = std::move(made[0]);
   }
@@ -289,9 +287,8 @@ absl::Status SplitBatch::MakePlan() {
   AddQuantize(ops);
   AddProduct(ops);
   for (const Place& place : places_) ops.Add(Read{place.y});
-  auto plan = layer_->session_->CreatePlan(ops, {.label = "split linear"});
-  if (!plan.ok()) return plan.status();
-  plan_ = std::make_unique<Plan>(*std::move(plan));
+  GEMMD_ASSIGN_OR_RETURN(auto plan, layer_->session_->CreatePlan(ops, {.label = "split linear"}));
+  plan_ = std::make_unique<Plan>(std::move(plan));
   return absl::OkStatus();
 }
 
@@ -315,11 +312,11 @@ void SplitBatch::PutColumns(int at, absl::string_view part, std::string& y) cons
 }
 
 absl::Status SplitBatch::Load(absl::string_view x) {
-  if (absl::Status fits = CheckX(x); !fits.ok()) return fits;
+  GEMMD_RETURN_IF_ERROR(CheckX(x));
   for (int at = 0; at < layer_->devices(); ++at) {
     const SplitLinear::Part& part = layer_->parts_[at];
-    auto moved = places_[at].memory[0].Upload(Columns(x, part.k_begin, part.k_end));
-    if (!moved.ok()) return moved.status();
+    GEMMD_RETURN_IF_ERROR(
+        places_[at].memory[0].Upload(Columns(x, part.k_begin, part.k_end)).status());
   }
   return absl::OkStatus();
 }
@@ -328,18 +325,15 @@ absl::StatusOr<std::string> SplitBatch::Fetch() const {
   std::string y;
   for (int at = 0; at < layer_->devices(); ++at) {
     std::string part(static_cast<size_t>(places_[at].y.dense_bytes()), '\0');
-    auto moved = places_[at].memory[1].Download(absl::MakeSpan(part));
-    if (!moved.ok()) return moved.status();
+    GEMMD_RETURN_IF_ERROR(places_[at].memory[1].Download(absl::MakeSpan(part)).status());
     PutColumns(at, part, y);
   }
   return y;
 }
 
 absl::StatusOr<SplitBatch::Output> SplitBatch::Run(absl::string_view x) {
-  if (absl::Status fits = CheckX(x); !fits.ok()) return fits;
-  if (plan_ == nullptr) {
-    if (absl::Status made = MakePlan(); !made.ok()) return made;
-  }
+  GEMMD_RETURN_IF_ERROR(CheckX(x));
+  if (plan_ == nullptr) GEMMD_RETURN_IF_ERROR(MakePlan());
   std::vector<std::string> parts;
   PlanArgs args = {.inputs = {x}};
   if (layer_->split_ == Split::kRows) {
@@ -348,11 +342,10 @@ absl::StatusOr<SplitBatch::Output> SplitBatch::Run(absl::string_view x) {
     }
     args.inputs.assign(parts.begin(), parts.end());
   }
-  auto result = plan_->Run(args);
-  if (!result.ok()) return result.status();
+  GEMMD_ASSIGN_OR_RETURN(auto result, plan_->Run(args));
   Output output;
-  for (int at = 0; at < layer_->devices(); ++at) PutColumns(at, result->output(at), output.y);
-  output.result = *std::move(result);
+  for (int at = 0; at < layer_->devices(); ++at) PutColumns(at, result.output(at), output.y);
+  output.result = std::move(result);
   return output;
 }
 

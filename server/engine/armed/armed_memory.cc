@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/memory_fence.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -42,16 +43,16 @@ uint64_t Nanoseconds(absl::Duration duration) {
 absl::StatusOr<std::unique_ptr<ArmedMemory>> ArmedMemory::Create(kernels::Backend& backend,
                                                                  int slots) {
   const auto count = static_cast<uint32_t>(slots);
-  auto memory = backend.Allocate(gemmd_armed_size_bytes(count), kernels::MemoryKind::kHostShared);
-  if (!memory.ok()) return memory.status();
+  GEMMD_ASSIGN_OR_RETURN(auto memory, backend.Allocate(gemmd_armed_size_bytes(count),
+                                                       kernels::MemoryKind::kHostShared));
   void* host = mmap(nullptr, gemmd_armed_size_bytes(count), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    (*memory)->shared_fd(), 0);
+                    memory->shared_fd(), 0);
   if (host == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("mapping the armed region of ", gemmd_armed_size_bytes(count),
                      " bytes failed: ", std::strerror(errno), "; ask for fewer slots"));
   }
-  return std::unique_ptr<ArmedMemory>(new ArmedMemory(*std::move(memory), host, count));
+  return std::unique_ptr<ArmedMemory>(new ArmedMemory(std::move(memory), host, count));
 }
 
 ArmedMemory::ArmedMemory(std::unique_ptr<kernels::Memory> memory, void* host, uint32_t slots)

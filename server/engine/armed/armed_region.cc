@@ -13,6 +13,7 @@
 #include "prometheus/gauge.h"
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/split_program.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -43,10 +44,9 @@ absl::Status NotArmed(int slot) {
 absl::StatusOr<std::shared_ptr<ArmedRegion>> ArmedRegion::Create(
     Session& session, Device& home, int slots, const ArmedEnvironment& environment) {
   slots = (slots + kLine - 1) / kLine * kLine;
-  auto host_bytes = session.tenant().TakeHostBytes(gemmd_armed_size_bytes(slots));
-  if (!host_bytes.ok()) return host_bytes.status();
-  auto memory = ArmedMemory::Create(home.backend(), slots);
-  if (!memory.ok()) return memory.status();
+  GEMMD_ASSIGN_OR_RETURN(auto host_bytes,
+                         session.tenant().TakeHostBytes(gemmd_armed_size_bytes(slots)));
+  GEMMD_ASSIGN_OR_RETURN(auto memory, ArmedMemory::Create(home.backend(), slots));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {
     return absl::ResourceExhaustedError(
@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<ArmedRegion>> ArmedRegion::Create(
   }
   // Shared by its session, the poller and runs under way, of which any may be the last.
   return std::shared_ptr<ArmedRegion>(new ArmedRegion(
-      session, home, *std::move(memory), std::move(wake), *std::move(host_bytes), environment));
+      session, home, std::move(memory), std::move(wake), std::move(host_bytes), environment));
 }
 
 ArmedRegion::ArmedRegion(Session& session, Device& home, std::unique_ptr<ArmedMemory> memory,
@@ -96,13 +96,12 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
         "the plan runs on ", request.split->DeviceNames(),
         ", and an armed plan on one device; run it by RunPlan, or arm a plan of each device"));
   }
-  auto poison = CompilePoison(*request.plan);
-  if (!poison.ok()) return poison.status();
+  GEMMD_ASSIGN_OR_RETURN(auto poison, CompilePoison(*request.plan));
   auto program = std::make_shared<Program>();
   program->plan = std::move(request.plan);
   program->buffers = std::move(request.buffers);
   program->peers = std::move(request.peers);
-  program->poison = *std::move(poison);
+  program->poison = std::move(poison);
   program->options = options;
   return program;
 }
@@ -110,34 +109,27 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
 absl::StatusOr<ArmedRegion::Armed> ArmedRegion::Arm(SessionUse use, const Handle& plan_id,
                                                     std::vector<Rebinding> rebind,
                                                     const ArmOptions& options) {
-  auto plan = use->FindPlan(plan_id);
-  if (!plan.ok()) return plan.status();
+  GEMMD_ASSIGN_OR_RETURN(auto plan, use->FindPlan(plan_id));
   Session& session = *use;
-  auto named = HandlesOf(**plan, rebind);
-  if (!named.ok()) return named.status();
-  auto request = BindPlan(std::move(use), *plan, rebind, {});
-  if (!request.ok()) return request.status();
-  const SessionUse held = std::move(request->use);
-  auto program = Prepare(*std::move(request), options);
-  if (!program.ok()) return program.status();
-  auto charge = session.tenant().TakeArmed();
-  if (!charge.ok()) return charge.status();
-  SlotInfo info{.plan_id = plan_id,
-                .label = (*plan)->label,
-                .device = (*plan)->device->name(),
-                .options = options};
+  GEMMD_ASSIGN_OR_RETURN(auto named, HandlesOf(*plan, rebind));
+  GEMMD_ASSIGN_OR_RETURN(auto request, BindPlan(std::move(use), plan, rebind, {}));
+  const SessionUse held = std::move(request.use);
+  GEMMD_ASSIGN_OR_RETURN(auto program, Prepare(std::move(request), options));
+  GEMMD_ASSIGN_OR_RETURN(auto charge, session.tenant().TakeArmed());
+  SlotInfo info{
+      .plan_id = plan_id, .label = plan->label, .device = plan->device->name(), .options = options};
   std::vector<Handle> handles;
-  for (const Handle* handle : *named) handles.push_back(*handle);
-  auto slot = Place(*program, std::move(info), *std::move(charge), std::move(handles));
-  if (!slot.ok()) return slot.status();
+  for (const Handle* handle : named) handles.push_back(*handle);
+  GEMMD_ASSIGN_OR_RETURN(auto slot,
+                         Place(program, std::move(info), std::move(charge), std::move(handles)));
   // Deletions tell of themselves from here on. What was deleted before that is not there now.
   absl::Status there = session.FindPlan(plan_id).status();
-  there.Update(session.FindBuffers(*named).status);
+  there.Update(session.FindBuffers(named).status);
   if (!there.ok()) {
-    Disarm({*slot}).IgnoreError();  // unless the client has already
+    Disarm({slot}).IgnoreError();  // unless the client has already
     return there;
   }
-  return Armed{*slot, *std::move(plan), (*program)->done_word != nullptr};
+  return Armed{slot, std::move(plan), program->done_word != nullptr};
 }
 
 absl::StatusOr<int> ArmedRegion::Place(std::shared_ptr<Program> program, SlotInfo info,

@@ -10,6 +10,7 @@
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/memory_fence.h"
 #include "server/engine/scheduling/span_parts.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -87,7 +88,7 @@ void ArmedRegion::Take(int slot) {
 }
 
 absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const Run& run) {
-  if (absl::Status open = environment_.check_open(); !open.ok()) return open;
+  GEMMD_RETURN_IF_ERROR(environment_.check_open());
   const Program& program = *run.program;
   if (!program.buffers->StillWritable()) {
     return WithReason(absl::FailedPreconditionError(
@@ -97,11 +98,10 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const 
   }
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return absl::NotFoundError("the session has ended");
-  auto use = session->UseForRing(run.taken);
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use, session->UseForRing(run.taken));
   // Shared by the lane and by whoever disarms the slot.
   auto job = std::allocate_shared<RunJob>(JobAllocator<RunJob>(blocks_), shared_from_this(), run);
-  job->use = *std::move(use);
+  job->use = std::move(use);
   auto charge = tenant_.TakeProgram();
   if (!charge.ok()) return NotAccepted(*job, charge.status());
   job->charge = *std::move(charge);
@@ -130,19 +130,18 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const 
 }
 
 absl::Status ArmedRegion::Submit(const Run& run) {
-  auto job = MakeJob(run);
-  if (!job.ok()) return job.status();
+  GEMMD_ASSIGN_OR_RETURN(auto job, MakeJob(run));
   {
     absl::MutexLock lock(&mutex_);
-    slots_[run.slot].jobs.push_back(*job);
+    slots_[run.slot].jobs.push_back(job);
   }
-  absl::Status refused = run.program->plan->device->lane().Submit(*job, run.taken);
+  absl::Status refused = run.program->plan->device->lane().Submit(job, run.taken);
   if (refused.ok()) return refused;
   {
     absl::MutexLock lock(&mutex_);
-    Forget(run.slot, job->get());
+    Forget(run.slot, job.get());
   }
-  return NotAccepted(**job, std::move(refused));
+  return NotAccepted(*job, std::move(refused));
 }
 
 // The lane lets go of the session behind this. With the run goes the slot's hold on the buffers,

@@ -8,6 +8,7 @@
 #include "server/engine/scheduling/run.h"
 #include "server/engine/scheduling/split_program.h"
 #include "server/engine/sessions/host_bytes.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -57,11 +58,8 @@ absl::StatusOr<RunRequest> Compile(Session& session, absl::Span<const Op> ops,
   RunRequest compiled;
   compiled.output_bytes = OutputBytes(ops);
   const std::vector<int64_t> input_bytes = SizesOf(inputs);
-  if (absl::Status limits =
-          CheckSize(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
-      !limits.ok()) {
-    return limits;
-  }
+  GEMMD_RETURN_IF_ERROR(
+      CheckSize(session.tenant(), ops.size(), input_bytes, compiled.output_bytes));
   absl::InlinedVector<kernels::SlotInfo, 8> infos;
   for (int i = 0; i < slots.size(); ++i) {
     const BufferRef& ref = slots.slot(i).ref;
@@ -75,29 +73,22 @@ absl::StatusOr<RunRequest> Compile(Session& session, absl::Span<const Op> ops,
   absl::StatusOr<std::shared_ptr<const kernels::Program>> program;
   std::string where;
   if (IsSplit(ops, slots)) {
-    auto split = SplitProgram::Compile(session.tenant(), ops, slots);
-    if (!split.ok()) return split.status();
-    compiled.split = *split;
-    compiled.device = split->get()->parts().front().device;
+    GEMMD_ASSIGN_OR_RETURN(auto split, SplitProgram::Compile(session.tenant(), ops, slots));
+    compiled.split = split;
+    compiled.device = split.get()->parts().front().device;
     where = compiled.split->DeviceNames();
-    program = *std::move(split);
+    program = std::move(split);
   } else {
-    auto placement = Place(ops, slots);
-    if (!placement.ok()) return placement.status();
-    compiled.device = placement->device;
-    compiled.peers = std::move(placement->peers);
+    GEMMD_ASSIGN_OR_RETURN(auto placement, Place(ops, slots));
+    compiled.device = placement.device;
+    compiled.peers = std::move(placement.peers);
     compiled.tuning = compiled.device->tuning();
     where = compiled.device->name();
     program = compiled.device->backend().Compile(ops);
   }
   if (!program.ok()) return program.status();
-  auto charged = ChargedProgram(session.tenant(), *std::move(program));
-  if (!charged.ok()) return charged.status();
-  compiled.program = *std::move(charged);
-  if (absl::Status time = CheckTime(session.tenant(), where, compiled.program->estimated_seconds());
-      !time.ok()) {
-    return time;
-  }
+  GEMMD_ASSIGN_OR_RETURN(compiled.program, ChargedProgram(session.tenant(), *std::move(program)));
+  GEMMD_RETURN_IF_ERROR(CheckTime(session.tenant(), where, compiled.program->estimated_seconds()));
   return compiled;
 }
 
@@ -107,13 +98,11 @@ absl::StatusOr<std::shared_ptr<const SharedInline>> CompileShared(Tenant& tenant
                                                                   int first_slot) {
   LoweredInline lowered = LowerInline(ops, first_slot);
   if (lowered.moves.empty()) return std::shared_ptr<const SharedInline>();
-  auto program = device.backend().Compile(lowered.ops);
-  if (!program.ok()) return program.status();
-  auto charged = ChargedProgram(tenant, *std::move(program));
-  if (!charged.ok()) return charged.status();
+  GEMMD_ASSIGN_OR_RETURN(auto program, device.backend().Compile(lowered.ops));
+  GEMMD_ASSIGN_OR_RETURN(auto charged, ChargedProgram(tenant, std::move(program)));
   return std::make_shared<const SharedInline>(
       SharedInline{std::move(lowered.moves),
-                   KeepProgram(tenant, device, lowered.ops, *std::move(charged)), NamesOf(ops)});
+                   KeepProgram(tenant, device, lowered.ops, std::move(charged)), NamesOf(ops)});
 }
 
 // What the plan's ops do to each slot: `plan` has its device.
@@ -184,12 +173,11 @@ void SlotTable::Add(const Handle& handle, BufferRef ref) {
 
 absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
   if (const int known = Find(handle); known >= 0) return known;
-  absl::StatusOr<BufferRef> ref = session_.FindBuffer(handle);
-  if (!ref.ok()) return ref.status();
+  GEMMD_ASSIGN_OR_RETURN(BufferRef ref, session_.FindBuffer(handle));
   // Two handles of one buffer (its owner's, and one found by name) are one slot: overlap is checked
   // within a slot.
-  if (const int same = Find(*ref->buffer); same >= 0) return same;
-  Add(handle, *std::move(ref));
+  if (const int same = Find(*ref.buffer); same >= 0) return same;
+  Add(handle, std::move(ref));
   return size() - 1;
 }
 
@@ -210,29 +198,25 @@ absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
 absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::Span<const Op> ops,
                                                         const SlotTable& slots,
                                                         const Inputs& inputs, std::string label) {
-  absl::StatusOr<Charge> charge = session.tenant().TakePlan();
-  if (!charge.ok()) return charge.status();
+  GEMMD_ASSIGN_OR_RETURN(Charge charge, session.tenant().TakePlan());
   int64_t host_bytes = slots.size() * kSlotBytes;
   for (const auto& input : inputs) host_bytes += static_cast<int64_t>(input.size());
-  absl::StatusOr<Charge> host_charge = session.tenant().TakeHostBytes(host_bytes);
-  if (!host_charge.ok()) return host_charge.status();
-  auto compiled = Compile(session, ops, slots, inputs);
-  if (!compiled.ok()) return compiled.status();
+  GEMMD_ASSIGN_OR_RETURN(Charge host_charge, session.tenant().TakeHostBytes(host_bytes));
+  GEMMD_ASSIGN_OR_RETURN(auto compiled, Compile(session, ops, slots, inputs));
   auto plan = std::make_shared<Plan>();
   plan->label = std::move(label);
-  plan->device = compiled->device;
-  if (compiled->split != nullptr) {  // its inline data comes in messages
-    plan->split = std::move(compiled->split);
-    plan->program = KeptProgram(std::move(compiled->program));
+  plan->device = compiled.device;
+  if (compiled.split != nullptr) {  // its inline data comes in messages
+    plan->split = std::move(compiled.split);
+    plan->program = KeptProgram(std::move(compiled.program));
   } else {
-    auto shared = CompileShared(session.tenant(), *compiled->device, ops, slots.size());
-    if (!shared.ok()) return shared.status();
-    plan->shared_inline = *std::move(shared);
-    plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled->program));
+    GEMMD_ASSIGN_OR_RETURN(plan->shared_inline,
+                           CompileShared(session.tenant(), *compiled.device, ops, slots.size()));
+    plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled.program));
   }
-  plan->output_bytes = std::move(compiled->output_bytes);
-  plan->charge = *std::move(charge);
-  plan->host_charge = *std::move(host_charge);
+  plan->output_bytes = std::move(compiled.output_bytes);
+  plan->charge = std::move(charge);
+  plan->host_charge = std::move(host_charge);
   for (const auto& input : inputs) {
     input.CopyTo(
         reinterpret_cast<std::byte*>(plan->inputs.emplace_back(input.size(), '\0').data()));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -104,7 +105,7 @@ absl::Status Lane::Accept(const std::shared_ptr<Job>& job, absl::Time now) {
                       reason::kDraining);
   }
   job->estimate = feedback_.Corrected(job->program->estimated_seconds());
-  if (absl::Status late = CheckDeadline(*job, now); !late.ok()) return late;
+  GEMMD_RETURN_IF_ERROR(CheckDeadline(*job, now));
   metrics_.Accepted();
   queue_.Push(job);
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -144,7 +145,7 @@ absl::Status AddPeer(Device& device, const Buffer& buffer, Peers& peers) {
         reason::kOtherDevice);
   }
   if (std::find(peers.begin(), peers.end(), &home) != peers.end()) return absl::OkStatus();
-  if (absl::Status fault = home.health(); !fault.ok()) return fault;
+  GEMMD_RETURN_IF_ERROR(home.health());
   if (absl::Status reach = device.backend().CanReach(home); !reach.ok()) {
     return absl::IsUnimplemented(reach) ? WithReason(reach, reason::kOtherDevice) : reach;
   }

@@ -4,6 +4,7 @@
 
 #include "server/engine/scheduling/split_program.h"
 #include "server/engine/scheduling/split_run.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -35,9 +36,8 @@ absl::StatusOr<std::shared_ptr<const Charge>> TakeOutputBytes(Tenant& tenant,
   const std::vector<int64_t>& sizes = request.output_bytes;
   const int64_t bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   if (bytes == 0) return std::shared_ptr<const Charge>();
-  absl::StatusOr<Charge> charge = tenant.TakeHostBytes(bytes);
-  if (!charge.ok()) return charge.status();
-  return std::make_shared<const Charge>(*std::move(charge));
+  GEMMD_ASSIGN_OR_RETURN(Charge charge, tenant.TakeHostBytes(bytes));
+  return std::make_shared<const Charge>(std::move(charge));
 }
 
 // What a tenant pays with from a run's acceptance on.
@@ -48,17 +48,13 @@ struct RunCharges {
 
 absl::StatusOr<RunCharges> TakeCharges(const RunRequest& request) {
   Tenant& tenant = request.use->tenant();
-  absl::StatusOr<Charge> program = tenant.TakeProgram();
-  if (!program.ok()) return program.status();
-  absl::StatusOr<Charge> time =
-      tenant.TakeDeviceTime(absl::Seconds(request.program->estimated_seconds()));
-  if (!time.ok()) return time.status();
-  absl::StatusOr<Charge> inline_data = TakeInlineBytes(request);
-  if (!inline_data.ok()) return inline_data.status();
-  absl::StatusOr<std::shared_ptr<const Charge>> outputs = TakeOutputBytes(tenant, request);
-  if (!outputs.ok()) return outputs.status();
-  return RunCharges{*std::move(program), *std::move(time), *std::move(inline_data),
-                    *std::move(outputs)};
+  GEMMD_ASSIGN_OR_RETURN(Charge program, tenant.TakeProgram());
+  GEMMD_ASSIGN_OR_RETURN(
+      Charge time, tenant.TakeDeviceTime(absl::Seconds(request.program->estimated_seconds())));
+  GEMMD_ASSIGN_OR_RETURN(Charge inline_data, TakeInlineBytes(request));
+  GEMMD_ASSIGN_OR_RETURN(std::shared_ptr<const Charge> outputs, TakeOutputBytes(tenant, request));
+  return RunCharges{std::move(program), std::move(time), std::move(inline_data),
+                    std::move(outputs)};
 }
 
 // Of the request, whose memory, order and claim it takes; `outcome` gets room for what it brings.

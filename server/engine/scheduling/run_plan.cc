@@ -11,6 +11,7 @@
 #include "server/engine/scheduling/program_limits.h"
 #include "server/engine/scheduling/run.h"
 #include "server/engine/sessions/host_bytes.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -81,10 +82,9 @@ absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
   for (size_t i = 0; i < found.refs.size(); ++i) {
     const Plan::Slot& slot = plan.slots[i];
     const BufferRef& ref = found.refs[i];
-    if (absl::Status fits = CheckSlot(plan, slot, ref, *handles[i]); !fits.ok()) return fits;
+    GEMMD_RETURN_IF_ERROR(CheckSlot(plan, slot, ref, *handles[i]));
     if (slot.foreign && &ref.buffer->device() != plan.device) {
-      absl::Status reach = AddPeer(*plan.device, *ref.buffer, peers);
-      if (!reach.ok()) return reach;
+      GEMMD_RETURN_IF_ERROR(AddPeer(*plan.device, *ref.buffer, peers));
     }
     if (slot.written) buffers->written.push_back(ref.buffer.get());
     buffers->Add(ref.buffer);
@@ -96,13 +96,11 @@ absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
 absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
     Session& session, const std::shared_ptr<const Plan>& plan, absl::Span<const Rebinding> rebind,
     Peers& peers) {
-  auto handles = HandlesOf(*plan, rebind);
-  if (!handles.ok()) return handles.status();
-  const Session::FoundBuffers found = session.FindBuffers(*handles);
-  auto bound = Bind(*plan, *handles, found, peers);
-  if (!bound.ok()) return bound.status();
-  std::shared_ptr<const BoundBuffers> buffers = *std::move(bound);
-  if (absl::Status distinct = CheckAliases(*plan, buffers->leases); !distinct.ok()) return distinct;
+  GEMMD_ASSIGN_OR_RETURN(auto handles, HandlesOf(*plan, rebind));
+  const Session::FoundBuffers found = session.FindBuffers(handles);
+  GEMMD_ASSIGN_OR_RETURN(auto bound, Bind(*plan, handles, found, peers));
+  std::shared_ptr<const BoundBuffers> buffers = std::move(bound);
+  GEMMD_RETURN_IF_ERROR(CheckAliases(*plan, buffers->leases));
   // Whether another device's memory can be reached is asked each time: it may be fenced since.
   if (plan->slots.size() >= RecentBindings::kFewestSlots && peers.empty()) {
     auto charge =
@@ -157,9 +155,8 @@ absl::Status ShareInline(Session& session, const Plan& plan, const Inputs& input
   for (const SharedBytes& place : inline_at) handles.push_back(&place.buffer);
   const Session::FoundBuffers found = session.FindBuffers(handles);
   if (!found.status.ok()) return found.status;
-  auto buffers = BindShared(*shared, *request.buffers, *plan.device, inline_at, found.refs);
-  if (!buffers.ok()) return buffers.status();
-  request.buffers = *std::move(buffers);
+  GEMMD_ASSIGN_OR_RETURN(
+      request.buffers, BindShared(*shared, *request.buffers, *plan.device, inline_at, found.refs));
   request.program = shared->program.Get();
   request.op_names = shared->names;
   for (const SharedInline::Move& move : shared->moves) {
@@ -196,16 +193,12 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
   }
   // All that may have changed since what is remembered was checked.
   if (request.buffers == nullptr || !request.buffers->StillWritable()) {
-    auto buffers = BindBuffers(*use, plan, rebind, request.peers);
-    if (!buffers.ok()) return buffers.status();
-    request.buffers = *std::move(buffers);
+    GEMMD_ASSIGN_OR_RETURN(request.buffers, BindBuffers(*use, plan, rebind, request.peers));
   }
   request.split = plan->split;
   if (inline_at.empty()) {
     request.inputs_charged = inputs.empty();  // the plan's own
-    auto bound = BindInputs(*plan, std::move(inputs));
-    if (!bound.ok()) return bound.status();
-    request.inputs = *std::move(bound);
+    GEMMD_ASSIGN_OR_RETURN(request.inputs, BindInputs(*plan, std::move(inputs)));
     request.program = plan->program.Get();
     request.output_bytes = plan->output_bytes;
   } else if (absl::Status shared = ShareInline(*use, *plan, inputs, inline_at, request);
@@ -229,9 +222,8 @@ absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& i
   absl::InlinedVector<const Handle*, 8> handles;
   for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
   RunRequest request;
-  auto buffers = Bind(plan, handles, use->FindBuffers(handles), request.peers);
-  if (!buffers.ok()) return buffers.status();
-  request.buffers = *std::move(buffers);
+  GEMMD_ASSIGN_OR_RETURN(request.buffers,
+                         Bind(plan, handles, use->FindBuffers(handles), request.peers));
   request.device = plan.device;
   request.program = std::move(program);
   request.output_bytes = plan.output_bytes;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "server/engine/scheduling/placement.h"
 #include "server/engine/sessions/host_bytes.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -25,13 +26,12 @@ struct OpPlace {
 };
 
 absl::StatusOr<OpPlace> PlaceOp(absl::Span<const Op> ops, size_t index, const SlotTable& slots) {
-  auto placed = PlaceOne(ops[index], index, slots);
-  if (!placed.ok()) return placed.status();
-  const bool beside = !placed->peers.empty() &&
+  GEMMD_ASSIGN_OR_RETURN(auto placed, PlaceOne(ops[index], index, slots));
+  const bool beside = !placed.peers.empty() &&
                       std::holds_alternative<kernels::CopyOp>(ops[index]) &&
                       kernels::Bytes(ops[index]) >= 2.0 * kLeastBytesForACopy;
-  return OpPlace{placed->device, beside ? &placed->device->transfers() : &placed->device->lane(),
-                 std::move(placed->peers)};
+  return OpPlace{placed.device, beside ? &placed.device->transfers() : &placed.device->lane(),
+                 std::move(placed.peers)};
 }
 
 // Where the ops of a program run: an OpPlace for each, and the lanes that these are of.
@@ -47,15 +47,14 @@ absl::StatusOr<Places> PlaceOps(absl::Span<const Op> ops, const SlotTable& slots
   places.ops.reserve(ops.size());
   places.lane_of.reserve(ops.size());
   for (size_t i = 0; i < ops.size(); ++i) {
-    auto place = PlaceOp(ops, i, slots);
-    if (!place.ok()) return place.status();
-    const auto found = std::find(places.lanes.begin(), places.lanes.end(), place->lane);
+    GEMMD_ASSIGN_OR_RETURN(auto place, PlaceOp(ops, i, slots));
+    const auto found = std::find(places.lanes.begin(), places.lanes.end(), place.lane);
     places.lane_of.push_back(static_cast<int>(found - places.lanes.begin()));
     if (found == places.lanes.end()) {
-      places.lanes.push_back(place->lane);
-      places.marks.push_back(place->device->backend().makes_marks());
+      places.lanes.push_back(place.lane);
+      places.marks.push_back(place.device->backend().makes_marks());
     }
-    places.ops.push_back(*std::move(place));
+    places.ops.push_back(std::move(place));
   }
   return places;
 }
@@ -75,11 +74,8 @@ absl::StatusOr<SplitProgram::Part> CompilePart(Tenant& tenant, absl::Span<const 
       }
     }
   }
-  auto program = part.device->backend().Compile(own);
-  if (!program.ok()) return program.status();
-  auto charged = ChargedProgram(tenant, *std::move(program));
-  if (!charged.ok()) return charged.status();
-  part.program = *std::move(charged);
+  GEMMD_ASSIGN_OR_RETURN(auto program, part.device->backend().Compile(own));
+  GEMMD_ASSIGN_OR_RETURN(part.program, ChargedProgram(tenant, std::move(program)));
   part.ops = std::move(run.ops);
   part.awaited = std::move(run.awaited);
   part.after = std::move(run.after);
@@ -91,9 +87,8 @@ absl::StatusOr<SplitProgram::Part> CompilePart(Tenant& tenant, absl::Span<const 
 absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant& tenant,
                                                                           absl::Span<const Op> ops,
                                                                           const SlotTable& slots) {
-  auto places = PlaceOps(ops, slots);
-  if (!places.ok()) return places.status();
-  std::vector<OpRun> runs = CutIntoParts(ops, places->lane_of, places->marks);
+  GEMMD_ASSIGN_OR_RETURN(auto places, PlaceOps(ops, slots));
+  std::vector<OpRun> runs = CutIntoParts(ops, places.lane_of, places.marks);
   if (runs.size() > kMostParts) {
     return absl::InvalidArgumentError(
         absl::StrCat("the program's devices would have to wait for each other so often that it "
@@ -102,16 +97,15 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
   }
   auto split = std::make_shared<SplitProgram>();
   split->devices_.reserve(ops.size());
-  for (const OpPlace& place : places->ops) split->devices_.push_back(place.device);
+  for (const OpPlace& place : places.ops) split->devices_.push_back(place.device);
   split->steps_.resize(ops.size());
   for (OpRun& run : runs) {
-    auto part = CompilePart(tenant, ops, *places, std::move(run));
-    if (!part.ok()) return part.status();
-    for (size_t i = 0; i < part->ops.size(); ++i) {
-      split->steps_[part->ops[i]] = part->program->steps()[i];
+    GEMMD_ASSIGN_OR_RETURN(auto part, CompilePart(tenant, ops, places, std::move(run)));
+    for (size_t i = 0; i < part.ops.size(); ++i) {
+      split->steps_[part.ops[i]] = part.program->steps()[i];
     }
-    split->estimated_seconds_ += part->program->estimated_seconds();
-    split->parts_.push_back(*std::move(part));
+    split->estimated_seconds_ += part.program->estimated_seconds();
+    split->parts_.push_back(std::move(part));
   }
   return std::shared_ptr<const SplitProgram>(std::move(split));
 }

@@ -10,6 +10,7 @@
 #include "server/engine/reason.h"
 #include "server/engine/sessions/token_file.h"
 #include "server/engine/text.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Access>> Access::Create(const AuthConfig& config,
                                                        Metrics& metrics) {
   std::unique_ptr<Access> access(new Access(tenants, clock, log, metrics));
   absl::MutexLock lock(&access->load_mutex_);
-  if (absl::Status loaded = access->Load(config); !loaded.ok()) return loaded;
+  GEMMD_RETURN_IF_ERROR(access->Load(config));
   return access;
 }
 
@@ -79,14 +80,13 @@ absl::StatusOr<std::shared_ptr<const Access::Rules>> Access::Build(const AuthCon
                                                                    std::string_view text) const {
   std::vector<std::string> names;
   for (const Tenant* tenant : tenants_.All()) names.push_back(tenant->name());
-  auto entries = ParseTokens(config, text, names);
-  if (!entries.ok()) return entries.status();
+  GEMMD_ASSIGN_OR_RETURN(auto entries, ParseTokens(config, text, names));
   const auto principal = [&](std::string name, const std::string& tenant, Role role) {
     return std::make_shared<const Principal>(
         Principal{std::move(name), tenants_.Find(tenant), role});
   };
   auto rules = std::make_shared<Rules>();
-  for (const TokenEntry& entry : *entries) {
+  for (const TokenEntry& entry : entries) {
     rules->tokens.emplace(entry.hash, Rules::Token{principal(absl::StrCat("token:", entry.name),
                                                              entry.tenant, entry.role),
                                                    entry.expires});
@@ -104,24 +104,21 @@ absl::StatusOr<std::shared_ptr<const Access::Rules>> Access::Build(const AuthCon
 
 // Takes config and file, or changes nothing.
 absl::Status Access::Load(const AuthConfig& config) {
-  auto text = ReadTokens(config);
-  if (!text.ok()) return text.status();
-  auto rules = Build(config, *text);
-  if (!rules.ok()) return rules.status();
-  metrics_.Tokens().Set(static_cast<double>((*rules)->tokens.size()));
+  GEMMD_ASSIGN_OR_RETURN(auto text, ReadTokens(config));
+  GEMMD_ASSIGN_OR_RETURN(auto rules, Build(config, text));
+  metrics_.Tokens().Set(static_cast<double>(rules->tokens.size()));
   config_ = config;
-  token_text_ = *std::move(text);
+  token_text_ = std::move(text);
   absl::MutexLock lock(&mutex_);
-  rules_ = *std::move(rules);
+  rules_ = std::move(rules);
   return absl::OkStatus();
 }
 
 absl::Status Access::Check(const AuthConfig& config, absl::Span<const TenantConfig> tenants) {
-  auto text = ReadTokens(config);
-  if (!text.ok()) return text.status();
+  GEMMD_ASSIGN_OR_RETURN(auto text, ReadTokens(config));
   std::vector<std::string> names;
   for (const TenantConfig& tenant : tenants) names.push_back(tenant.name);
-  return ParseTokens(config, *text, names).status();
+  return ParseTokens(config, text, names).status();
 }
 
 void Access::NoteLoad(const absl::Status& loaded) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/device.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -54,14 +55,12 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Create(Tenant& tenant, Device& d
                                                        BufferSpec spec, absl::Time now,
                                                        const BufferImport& import) {
   std::shared_ptr<Buffer> buffer(new Buffer(device, std::move(spec), now));
-  absl::StatusOr<Charge> count = tenant.TakeBuffer();
-  if (!count.ok()) return count.status();
-  absl::StatusOr<Charge> bytes = tenant.TakeBufferBytes(TakenBytes(buffer->spec_));
-  if (!bytes.ok()) return bytes.status();
+  GEMMD_ASSIGN_OR_RETURN(Charge count, tenant.TakeBuffer());
+  GEMMD_ASSIGN_OR_RETURN(Charge bytes, tenant.TakeBufferBytes(TakenBytes(buffer->spec_)));
   auto memory = Obtain(device.backend(), buffer->spec_, import);
   if (!memory.ok()) return Explained(memory.status(), buffer->spec_.kind);
-  buffer->count_ = *std::move(count);
-  buffer->bytes_ = *std::move(bytes);
+  buffer->count_ = std::move(count);
+  buffer->bytes_ = std::move(bytes);
   buffer->memory_ = *std::move(memory);
   device.AddBuffer(buffer->spec_.kind, TakenBytes(buffer->spec_));
   return buffer;

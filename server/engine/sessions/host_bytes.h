@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "server/engine/sessions/tenant.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 
@@ -34,10 +35,9 @@ inline absl::StatusOr<std::shared_ptr<const kernels::Program>> ChargedProgram(
     std::shared_ptr<const kernels::Program> program;
     Charge charge;
   };
-  absl::StatusOr<Charge> charge = tenant.TakeHostBytes(HostBytesOf(*program));
-  if (!charge.ok()) return charge.status();
+  GEMMD_ASSIGN_OR_RETURN(Charge charge, tenant.TakeHostBytes(HostBytesOf(*program)));
   const kernels::Program* const address = program.get();
-  auto held = std::make_shared<Held>(Held{std::move(program), *std::move(charge)});
+  auto held = std::make_shared<Held>(Held{std::move(program), std::move(charge)});
   return std::shared_ptr<const kernels::Program>(std::move(held), address);
 }
 

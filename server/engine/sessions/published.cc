@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -85,12 +86,11 @@ absl::StatusOr<PublishedClaim> PublishedBuffers::Publish(const Tenant& tenant,
                                                          std::string_view name,
                                                          const BufferRef& ref,
                                                          PublishOptions options) {
-  absl::StatusOr<WeightName> parsed = ParseWeightName(name);
-  if (!parsed.ok()) return parsed.status();
-  if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
-  if (absl::Status checked = CheckPublishable(ref); !checked.ok()) return checked;
+  GEMMD_ASSIGN_OR_RETURN(WeightName parsed, ParseWeightName(name));
+  GEMMD_RETURN_IF_ERROR(CheckOptions(options));
+  GEMMD_RETURN_IF_ERROR(CheckPublishable(ref));
   absl::MutexLock lock(&mutex_);
-  if (absl::Status free = CheckFree(tenant, *parsed, ref); !free.ok()) return free;
+  GEMMD_RETURN_IF_ERROR(CheckFree(tenant, parsed, ref));
   // Shared with claims, which outlive the name.
   auto entry = std::make_shared<Entry>();
   auto [it, fresh] = by_name_.try_emplace(Key(tenant.index(), std::string(name)), entry);
@@ -102,30 +102,29 @@ absl::StatusOr<PublishedClaim> PublishedBuffers::Publish(const Tenant& tenant,
   }
   entry->tenant = tenant.index();
   entry->name = std::string(name);
-  if (parsed->versioned()) entry->base = std::string(parsed->base);
-  entry->version = parsed->version;
+  if (parsed.versioned()) entry->base = std::string(parsed.base);
+  entry->version = parsed.version;
   entry->buffer = ref.buffer;
   entry->owner = std::move(options.owner);
   entry->content_hash = std::move(options.content_hash);
   entry->ttl = options.ttl;
   entry->published = entry->last_use = clock_.Now();
   if (entry->ttl) ++with_ttl_;
-  if (parsed->versioned()) {
+  if (parsed.versioned()) {
     ++versions_[Key(tenant.index(), entry->base)].all[entry->version].names;
   }
   by_buffer_.emplace(ref.buffer.get(), entry);
   ref.buffer->MarkPublished();
   return Claim(std::move(entry), options.session,
-               parsed->versioned() ? PublishedClaim::Via::kExact : PublishedClaim::Via::kPlain);
+               parsed.versioned() ? PublishedClaim::Via::kExact : PublishedClaim::Via::kPlain);
 }
 
 absl::StatusOr<PublishedBuffers::Found> PublishedBuffers::Find(const Tenant& tenant,
                                                                std::string_view name,
                                                                uint64_t session) {
-  absl::StatusOr<WeightName> parsed = ParseWeightName(name);
-  if (!parsed.ok()) return parsed.status();
+  GEMMD_ASSIGN_OR_RETURN(WeightName parsed, ParseWeightName(name));
   absl::MutexLock lock(&mutex_);
-  const Resolved resolved = parsed->versioned()
+  const Resolved resolved = parsed.versioned()
                                 ? Resolved{std::string(name), PublishedClaim::Via::kExact}
                                 : Resolve(tenant, name, session);
   auto it = by_name_.find(Key(tenant.index(), resolved.name));

@@ -7,6 +7,7 @@
 #include "server/engine/reason.h"
 #include "server/engine/sessions/published.h"
 #include "server/engine/text.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 
@@ -71,14 +72,13 @@ absl::Status PublishedBuffers::NoName(const Tenant& tenant, std::string_view nam
 absl::StatusOr<PublishedBuffers::Switched> PublishedBuffers::Switch(const Tenant& tenant,
                                                                     std::string_view base,
                                                                     int64_t version) {
-  absl::StatusOr<WeightName> parsed = ParseWeightName(base);
-  if (!parsed.ok()) return parsed.status();
-  if (parsed->versioned()) {
+  GEMMD_ASSIGN_OR_RETURN(WeightName parsed, ParseWeightName(base));
+  if (parsed.versioned()) {
     return absl::InvalidArgumentError(absl::StrCat("name ", Text(base),
                                                    " has a version of its own; give ",
-                                                   Text(parsed->base), " and the version apart"));
+                                                   Text(parsed.base), " and the version apart"));
   }
-  if (absl::Status checked = CheckVersion(version); !checked.ok()) return checked;
+  GEMMD_RETURN_IF_ERROR(CheckVersion(version));
   absl::MutexLock lock(&mutex_);
   auto it = versions_.find(Key(tenant.index(), std::string(base)));
   int64_t names = 0;

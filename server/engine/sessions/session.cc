@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/armed/armed_region.h"
 #include "server/engine/reason.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -133,9 +134,7 @@ EndCause Session::ExpiryCause() const {
 absl::StatusOr<Handle> Session::AddBuffer(BufferRef ref, PublishedClaim claim) {
   Charge charge;
   if (ref.found) {
-    absl::StatusOr<Charge> taken = tenant_.TakeBuffer();
-    if (!taken.ok()) return taken.status();
-    charge = *std::move(taken);
+    GEMMD_ASSIGN_OR_RETURN(charge, tenant_.TakeBuffer());
   }
   const Handle handle = NewHandle();
   absl::MutexLock lock(&mutex_);

@@ -9,6 +9,7 @@
 #include "server/engine/observe/label.h"
 #include "server/engine/reason.h"
 #include "server/engine/sessions/planted_leak.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -49,24 +50,21 @@ SessionStore::SessionStore(const SessionConfig& config, const Clock& clock, Metr
 SessionStore::~SessionStore() { EndAll(EndCause::kDrained); }
 
 absl::StatusOr<std::shared_ptr<Session>> SessionStore::Open(Tenant& tenant, OpenOptions options) {
-  if (absl::Status label = CheckLabel(options.label); !label.ok()) return label;
-  absl::StatusOr<Charge> charge = tenant.TakeSession();
-  if (!charge.ok()) return charge.status();
+  GEMMD_RETURN_IF_ERROR(CheckLabel(options.label));
+  GEMMD_ASSIGN_OR_RETURN(Charge charge, tenant.TakeSession());
   std::shared_ptr<Session> session;
   {
     absl::MutexLock lock(&mutex_);
-    auto ttl = Ttl(config_, options.ttl);
-    if (!ttl.ok()) return ttl.status();
-    auto grace = Grace(config_, *ttl, options.grace);
-    if (!grace.ok()) return grace.status();
+    GEMMD_ASSIGN_OR_RETURN(auto ttl, Ttl(config_, options.ttl));
+    GEMMD_ASSIGN_OR_RETURN(auto grace, Grace(config_, ttl, options.grace));
     // Shared by this store and by calls under way; the last one frees what the session held.
     session = std::make_shared<Session>(next_key_++, NewHandle(), tenant,
-                                        SessionOptions{.ttl = *ttl,
-                                                       .grace = *grace,
+                                        SessionOptions{.ttl = ttl,
+                                                       .grace = grace,
                                                        .label = std::move(options.label),
                                                        .peer = std::move(options.peer),
                                                        .device = options.device},
-                                        *std::move(charge), clock_.Now());
+                                        std::move(charge), clock_.Now());
     sessions_.emplace(session->handle(), session);
   }
   metrics_.Sessions().Increment();

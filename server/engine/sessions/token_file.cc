@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "server/engine/text.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -110,12 +111,11 @@ absl::StatusOr<std::vector<TokenEntry>> ParseTokenFile(std::string_view text,
     ++number;
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
-    auto entry = ParseLine(number, line, tenants);
-    if (!entry.ok()) return entry.status();
-    if (!seen.insert(entry->hash).second) {
+    GEMMD_ASSIGN_OR_RETURN(auto entry, ParseLine(number, line, tenants));
+    if (!seen.insert(entry.hash).second) {
       return Wrong(number, "the same token stands on a line above; remove one");
     }
-    entries.push_back(*std::move(entry));
+    entries.push_back(std::move(entry));
   }
   return entries;
 }

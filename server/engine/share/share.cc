@@ -21,6 +21,7 @@
 #include "server/engine/share/share_peer.h"
 #include "server/engine/share/share_tokens.h"
 #include "server/engine/share/unix_listener.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -176,23 +177,21 @@ ShareSocket::~ShareSocket() = default;
 
 absl::StatusOr<std::unique_ptr<ShareSocket>> ShareSocket::Start(const ShareConfig& config,
                                                                 const Clock& clock, Log& log) {
-  absl::StatusOr<UnixListener> listener =
-      UnixListener::Bind({.path = config.socket_path, .field = "share.socket_path"});
-  if (!listener.ok()) return listener.status();
+  GEMMD_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Bind({.path = config.socket_path,
+                                                                    .field = "share.socket_path"}));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {
     return absl::ResourceExhaustedError(absl::StrCat("eventfd: ", std::strerror(errno)));
   }
   auto socket = std::unique_ptr<ShareSocket>(new ShareSocket);
-  socket->address_ = listener->address();
-  socket->impl_ = std::make_unique<Impl>(*std::move(listener), std::move(wake), clock, log);
+  socket->address_ = listener.address();
+  socket->impl_ = std::make_unique<Impl>(std::move(listener), std::move(wake), clock, log);
   return socket;
 }
 
 absl::StatusOr<Handle> ShareSocket::Offer(int fd, bool writable, std::string_view owner) {
-  absl::StatusOr<UniqueFd> copy = Duplicate(fd, writable);
-  if (!copy.ok()) return copy.status();
-  absl::StatusOr<Handle> token = impl_->tokens.Add(ShareTokens::Way::kGet, *std::move(copy), owner);
+  GEMMD_ASSIGN_OR_RETURN(UniqueFd copy, Duplicate(fd, writable));
+  absl::StatusOr<Handle> token = impl_->tokens.Add(ShareTokens::Way::kGet, std::move(copy), owner);
   impl_->Wake();  // the thread begins to watch expiries
   return token;
 }

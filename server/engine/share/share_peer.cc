@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -113,10 +114,9 @@ absl::Status SharePeer::AnswerPut(ShareTokens& tokens) {
   if (getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
     return absl::InternalError(absl::StrCat("SO_PEERCRED: ", std::strerror(errno)));
   }
-  absl::StatusOr<Handle> token =
-      tokens.Add(ShareTokens::Way::kPut, std::move(received_[0]), absl::StrCat("uid=", peer.uid));
-  if (!token.ok()) return token.status();
-  return Send(std::string(1, '\0') + ToBytes(*token), -1);
+  GEMMD_ASSIGN_OR_RETURN(Handle token, tokens.Add(ShareTokens::Way::kPut, std::move(received_[0]),
+                                                  absl::StrCat("uid=", peer.uid)));
+  return Send(std::string(1, '\0') + ToBytes(token), -1);
 }
 
 absl::Status SharePeer::Send(const std::string& bytes, int fd) {

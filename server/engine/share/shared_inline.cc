@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/device.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -25,8 +26,7 @@ absl::Status CheckPlace(const SharedInline::Move& move, const Device& device,
                           ", the plan runs on ", device.name(), "; name memory of that device")),
                       reason::kOtherDevice);
   }
-  absl::Status fits = CheckShared(ref, place.offset_bytes, move.element_bytes, move.is_read);
-  if (!fits.ok()) return fits;
+  GEMMD_RETURN_IF_ERROR(CheckShared(ref, place.offset_bytes, move.element_bytes, move.is_read));
   const int64_t size = buffer.spec().size_bytes;
   if (place.offset_bytes <= size && move.bytes <= size - place.offset_bytes) {
     return absl::OkStatus();
@@ -148,7 +148,7 @@ absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindShared(const SharedInlin
     bound->Add(refs[i].buffer);
     bound->addresses.back() += places[i].offset_bytes;
   }
-  if (absl::Status apart = CheckApart(shared, places, refs); !apart.ok()) return apart;
+  GEMMD_RETURN_IF_ERROR(CheckApart(shared, places, refs));
   return std::shared_ptr<const BoundBuffers>(std::move(bound));
 }
 

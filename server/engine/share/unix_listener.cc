@@ -18,6 +18,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -102,7 +103,7 @@ absl::Status BindPath(int fd, const UnixListenerOptions& options) {
   if (fchmod(fd, options.mode) != 0) return Errno(options, "cannot set the mode of", path);
   if (bind(fd, address.get(), address.bytes) != 0) {
     if (errno != EADDRINUSE) return Errno(options, "cannot bind", path);
-    if (absl::Status status = RemoveStale(options); !status.ok()) return status;
+    GEMMD_RETURN_IF_ERROR(RemoveStale(options));
     if (bind(fd, address.get(), address.bytes) != 0) return Errno(options, "cannot bind", path);
   }
   if (chmod(path.c_str(), options.mode) != 0) {
@@ -154,7 +155,7 @@ absl::StatusOr<UnixListener> UnixListener::Bind(const UnixListenerOptions& optio
     return listener;
   }
   const Turn turn(path);
-  if (absl::Status status = BindPath(fd.get(), options); !status.ok()) return status;
+  GEMMD_RETURN_IF_ERROR(BindPath(fd.get(), options));
   UnixListener listener(std::move(fd), absl::StrCat("unix:", path));
   struct stat file;
   if (lstat(path.c_str(), &file) != 0) return Errno(options, "cannot look at", path);

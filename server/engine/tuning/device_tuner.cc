@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "server/engine/reason.h"
 #include "server/engine/tuning/tuning_file.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -237,8 +238,8 @@ absl::StatusOr<kernels::LaunchResult> DeviceTuner::RunTrial(
     const Order& order, std::shared_ptr<const kernels::Program> program,
     kernels::Bindings bindings) {
   AwaitShare(order);
-  if (absl::Status idle = AwaitIdle(order); !idle.ok()) return idle;
-  if (absl::Status why = why_ended(); !why.ok()) return why;
+  GEMMD_RETURN_IF_ERROR(AwaitIdle(order));
+  GEMMD_RETURN_IF_ERROR(why_ended());
   JobResult result;
   absl::Notification done;
   auto job = std::make_shared<Job>();  // shared as the lane wants it
@@ -252,7 +253,7 @@ absl::StatusOr<kernels::LaunchResult> DeviceTuner::RunTrial(
     done.Notify();
   };
   Lane& lane = device_.lane();
-  if (absl::Status refused = lane.Submit(job); !refused.ok()) return refused;
+  GEMMD_RETURN_IF_ERROR(lane.Submit(job));
   // The operands' memory is the caller's: not before the device has let go of it.
   while (!done.WaitForNotificationWithTimeout(kCancelWithin)) {
     if (absl::Status why = why_ended(); !why.ok()) lane.Cancel(job, why);

@@ -12,6 +12,7 @@
 #include "server/service/compute/trace.h"
 #include "server/service/services.h"
 #include "server/service/wire/rpcs.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -83,24 +84,21 @@ absl::Status EndSession(Call& call, const v1::EndSessionRequest& request, v1::En
 
 absl::Status ExportTuning(Call& call, const v1::ExportTuningRequest& request,
                           v1::ExportTuningResponse* response) {
-  auto tuner = call.state().FindTuner(request.device());
-  if (!tuner.ok()) return tuner.status();
-  response->set_device((*tuner)->device().name());
-  response->set_table((*tuner)->Export());
-  response->set_shapes((*tuner)->tuner().kept_shapes());
+  GEMMD_ASSIGN_OR_RETURN(auto tuner, call.state().FindTuner(request.device()));
+  response->set_device(tuner->device().name());
+  response->set_table(tuner->Export());
+  response->set_shapes(tuner->tuner().kept_shapes());
   return absl::OkStatus();
 }
 
 absl::Status ImportTuning(Call& call, const v1::ImportTuningRequest& request,
                           v1::ImportTuningResponse* response) {
-  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-  auto tuner = call.state().FindTuner(request.device());
-  if (!tuner.ok()) return tuner.status();
-  auto imported = (*tuner)->Import(request.table());
-  if (!imported.ok()) return imported.status();
-  response->set_device((*tuner)->device().name());
-  response->set_shapes(imported->shapes);
-  response->set_skipped(imported->skipped);
+  GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto tuner, call.state().FindTuner(request.device()));
+  GEMMD_ASSIGN_OR_RETURN(auto imported, tuner->Import(request.table()));
+  response->set_device(tuner->device().name());
+  response->set_shapes(imported.shapes);
+  response->set_skipped(imported.skipped);
   return absl::OkStatus();
 }
 

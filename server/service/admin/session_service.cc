@@ -7,34 +7,34 @@
 #include "server/service/wire/convert.h"
 #include "server/service/wire/page.h"
 #include "server/service/wire/rpcs.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
 
 absl::Status OpenSession(Call& call, const v1::OpenSessionRequest& request,
                          v1::OpenSessionResponse* response) {
-  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-  auto device = call.state().FindDevice(request.device());
-  if (!device.ok()) return device.status();
+  GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto device, call.state().FindDevice(request.device()));
   SessionStore::OpenOptions options{
-      .label = request.label(), .peer = call.PeerName(), .device = *device};
+      .label = request.label(), .peer = call.PeerName(), .device = device};
   if (request.has_ttl()) options.ttl = FromProto(request.ttl());
   if (request.has_grace()) options.grace = FromProto(request.grace());
-  auto session = call.state().sessions().Open(call.tenant(), std::move(options));
-  if (!session.ok()) return session.status();
-  response->set_session_id(ToBytes((*session)->handle()));
-  *response->mutable_expire_time() = ToProto((*session)->expiry());
-  *response->mutable_ttl() = ToProto((*session)->options().ttl);
-  response->set_device((*device)->name());
-  response->set_name((*session)->name());
+  GEMMD_ASSIGN_OR_RETURN(auto session,
+                         call.state().sessions().Open(call.tenant(), std::move(options)));
+  response->set_session_id(ToBytes(session->handle()));
+  *response->mutable_expire_time() = ToProto(session->expiry());
+  *response->mutable_ttl() = ToProto(session->options().ttl);
+  response->set_device(device->name());
+  response->set_name(session->name());
   return absl::OkStatus();
 }
 
 absl::Status KeepAlive(Call& call, const v1::KeepAliveRequest& request,
                        v1::KeepAliveResponse* response) {
-  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
-  if (const absl::Time expiry = (*use)->expiry(); expiry != absl::InfiniteFuture()) {
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  if (const absl::Time expiry = use->expiry(); expiry != absl::InfiniteFuture()) {
     *response->mutable_expire_time() = ToProto(expiry);
   }
   return absl::OkStatus();
@@ -60,12 +60,11 @@ void CloseSession(std::shared_ptr<PendingCall<v1::CloseSessionResponse>> call,
 
 absl::Status ListSessions(Call& call, const v1::ListSessionsRequest& request,
                           v1::ListSessionsResponse* response) {
-  auto page = ConvertPage(request.page_size(), request.page_token());
-  if (!page.ok()) return page.status();
+  GEMMD_ASSIGN_OR_RETURN(auto page, ConvertPage(request.page_size(), request.page_token()));
   const Tenant* tenant = call.role() == Role::kUser ? &call.tenant() : nullptr;
   const auto sessions = call.state().sessions().List(tenant);
   const int64_t total = static_cast<int64_t>(sessions.size());
-  for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
+  for (int64_t i = page.skip; i < total && i < page.skip + page.size; ++i) {
     const Session& session = *sessions[i];
     const Session::Stats stats = session.stats();
     v1::SessionInfo* info = response->add_sessions();
@@ -83,7 +82,7 @@ absl::Status ListSessions(Call& call, const v1::ListSessionsRequest& request,
     info->set_device_seconds(stats.device_seconds);
     info->set_peer(session.options().peer);
   }
-  response->set_next_page_token(NextToken(*page, total));
+  response->set_next_page_token(NextToken(page, total));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "server/service/admin/tune_shapes.h"
 #include "server/service/wire/convert.h"
 #include "server/service/wire/message_stream.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -62,20 +63,18 @@ class TuneStream final : public MessageStream<v1::TuneProgress> {
 
 absl::Status TuneStream::Begin(const grpc::ByteBuffer& bytes) {
   v1::TuneRequest request;
-  if (absl::Status read = Read(bytes, request); !read.ok()) return read;
+  GEMMD_RETURN_IF_ERROR(Read(bytes, request));
   ServerState& state = call().state();
-  if (absl::Status open = state.CheckOpen(); !open.ok()) return open;
-  auto tuner = state.FindTuner(request.device());
-  if (!tuner.ok()) return tuner.status();
+  GEMMD_RETURN_IF_ERROR(state.CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto tuner, state.FindTuner(request.device()));
   const int kernels = request.kernels() == 0 ? kUsualKernels : request.kernels();
   if (kernels < kFewestKernels || kernels > kMostKernels) {
     return absl::InvalidArgumentError(absl::StrCat("kernels=", kernels, " is not from ",
                                                    kFewestKernels, " to ", kMostKernels,
                                                    "; leave it out for ", kUsualKernels));
   }
-  auto shapes = TuneShapesOf(request, state, **tuner);
-  if (!shapes.ok()) return shapes.status();
-  return Give(**tuner, *std::move(shapes), kernels);
+  GEMMD_ASSIGN_OR_RETURN(auto shapes, TuneShapesOf(request, state, *tuner));
+  return Give(*tuner, std::move(shapes), kernels);
 }
 
 absl::Status TuneStream::Give(DeviceTuner& tuner, std::vector<kernels::TuneShape> shapes,
@@ -85,13 +84,13 @@ absl::Status TuneStream::Give(DeviceTuner& tuner, std::vector<kernels::TuneShape
   last_.set_shapes(static_cast<int>(shapes.size()));
   // The order keeps the stream.
   const auto self = MessageStream::self();
-  auto order = tuner.Start({.shapes = std::move(shapes),
-                            .kernels = kernels,
-                            .measured = [this, self](const auto& result) { Add(result); },
-                            .ended = [this, self](absl::Status s) { Ended(std::move(s)); }});
-  if (!order.ok()) return order.status();
+  GEMMD_ASSIGN_OR_RETURN(
+      auto order, tuner.Start({.shapes = std::move(shapes),
+                               .kernels = kernels,
+                               .measured = [this, self](const auto& result) { Add(result); },
+                               .ended = [this, self](absl::Status s) { Ended(std::move(s)); }}));
   tuner_ = &tuner;
-  order_ = *order;
+  order_ = order;
   if (!cancelled_.ok()) tuner_->Cancel(order_, cancelled_);
   Send(last_);  // under the lock, before what the tuner has to say
   return absl::OkStatus();

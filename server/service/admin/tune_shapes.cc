@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/shape_trial.h"
 #include "server/service/wire/convert.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -41,9 +42,8 @@ absl::Status AddListed(const v1::TuneRequest& request, ShapeList& list) {
     const std::string field = absl::StrCat("shapes[", i, "]");
     kernels::TuneShape shape{proto.m(), proto.n(), proto.k()};
     if (proto.output_dtype() != v1::DTYPE_UNSPECIFIED) {
-      auto out = Convert(proto.output_dtype(), absl::StrCat(field, ".output_dtype"));
-      if (!out.ok()) return out.status();
-      shape.out = *out;
+      GEMMD_ASSIGN_OR_RETURN(shape.out,
+                             Convert(proto.output_dtype(), absl::StrCat(field, ".output_dtype")));
     }
     kernels::TuneShape checked = shape;
     if (checked.m == 0) checked.m = 1;
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<kernels::TuneShape>> TuneShapesOf(const v1::TuneReque
                                                              ServerState& state,
                                                              const DeviceTuner& tuner) {
   ShapeList list;
-  if (absl::Status listed = AddListed(request, list); !listed.ok()) return listed;
+  GEMMD_RETURN_IF_ERROR(AddListed(request, list));
   const int most = request.most_served() == 0 ? kUsualServed : request.most_served();
   if (most < 1 || most > kMostServed) {
     return absl::InvalidArgumentError(absl::StrCat("most_served=", most, " is not from 1 to ",

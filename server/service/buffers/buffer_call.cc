@@ -5,6 +5,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
 #include "server/service/wire/convert.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -27,9 +28,7 @@ absl::StatusOr<SessionUse> UseSession(Call& call, const std::string& session_id)
 }
 
 absl::StatusOr<BufferRef> ResolveBuffer(Session& session, const std::string& id, Handle& handle) {
-  auto converted = ConvertHandle(id, "buffer_id");
-  if (!converted.ok()) return converted.status();
-  handle = *converted;
+  GEMMD_ASSIGN_OR_RETURN(handle, ConvertHandle(id, "buffer_id"));
   return session.FindBuffer(handle);
 }
 
@@ -57,13 +56,11 @@ void FillBuffer(ServerState& state, const Handle& handle, const BufferRef& ref, 
 
 absl::Status MakeBuffer(Call& call, Session& session, Device& device, BufferSpec spec,
                         const BufferImport& import, v1::Buffer* response) {
-  auto buffer =
-      Buffer::Create(call.tenant(), device, std::move(spec), call.state().clock().Now(), import);
-  if (!buffer.ok()) return buffer.status();
-  const BufferRef ref{.buffer = *std::move(buffer)};
-  auto handle = session.AddBuffer(ref);
-  if (!handle.ok()) return handle.status();
-  FillBuffer(call.state(), *handle, ref, response);
+  GEMMD_ASSIGN_OR_RETURN(auto buffer, Buffer::Create(call.tenant(), device, std::move(spec),
+                                                     call.state().clock().Now(), import));
+  const BufferRef ref{.buffer = std::move(buffer)};
+  GEMMD_ASSIGN_OR_RETURN(auto handle, session.AddBuffer(ref));
+  FillBuffer(call.state(), handle, ref, response);
   return absl::OkStatus();
 }
 

@@ -14,19 +14,19 @@
 #include "server/service/wire/convert.h"
 #include "server/service/wire/page.h"
 #include "server/service/wire/rpcs.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
 
 absl::Status CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
                           v1::Buffer* response) {
-  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
-  if (absl::Status label = CheckLabel(request.label()); !label.ok()) return label;
-  auto spec = ConvertSpec(request.dtype(), request.shape(), request.size_bytes());
-  if (!spec.ok()) return spec.status();
-  spec->label = request.label();
+  GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_RETURN_IF_ERROR(CheckLabel(request.label()));
+  GEMMD_ASSIGN_OR_RETURN(auto spec,
+                         ConvertSpec(request.dtype(), request.shape(), request.size_bytes()));
+  spec.label = request.label();
   if (!v1::MemoryKind_IsValid(request.memory_kind())) {
     return absl::InvalidArgumentError(
         absl::StrCat("memory_kind ", static_cast<int>(request.memory_kind()),
@@ -36,38 +36,32 @@ absl::Status CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
     return absl::InvalidArgumentError(
         "memory_kind DEVICE_IMPORTED is a client's own memory; hand it over with ImportBuffer");
   }
-  spec->kind = Convert(request.memory_kind());
-  Device* device = (*use)->options().device;
+  spec.kind = Convert(request.memory_kind());
+  Device* device = use->options().device;
   if (!request.device().empty()) {
-    auto named = call.state().FindDevice(request.device());
-    if (!named.ok()) return named.status();
-    device = *named;
+    GEMMD_ASSIGN_OR_RETURN(device, call.state().FindDevice(request.device()));
   }
-  return MakeBuffer(call, **use, *device, *std::move(spec), {}, response);
+  return MakeBuffer(call, *use, *device, std::move(spec), {}, response);
 }
 
 absl::Status GetBuffer(Call& call, const v1::GetBufferRequest& request, v1::Buffer* response) {
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
   Handle handle;
-  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
-  if (!ref.ok()) return ref.status();
-  FillBuffer(call.state(), handle, *ref, response);
+  GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
+  FillBuffer(call.state(), handle, ref, response);
   return absl::OkStatus();
 }
 
 absl::Status ListBuffers(Call& call, const v1::ListBuffersRequest& request,
                          v1::ListBuffersResponse* response) {
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
-  auto page = ConvertPage(request.page_size(), request.page_token());
-  if (!page.ok()) return page.status();
-  const auto buffers = (*use)->Buffers();
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto page, ConvertPage(request.page_size(), request.page_token()));
+  const auto buffers = use->Buffers();
   const int64_t total = static_cast<int64_t>(buffers.size());
-  for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
+  for (int64_t i = page.skip; i < total && i < page.skip + page.size; ++i) {
     FillBuffer(call.state(), buffers[i].handle, buffers[i].ref, response->add_buffers());
   }
-  response->set_next_page_token(NextToken(*page, total));
+  response->set_next_page_token(NextToken(page, total));
   return absl::OkStatus();
 }
 
@@ -78,8 +72,7 @@ void DeleteBuffers(std::shared_ptr<PendingCall<v1::DeleteBuffersResponse>> call,
   const auto status = std::make_shared<absl::Status>();
   const std::shared_ptr<void> answer(nullptr, [=](void*) { call->Finish(*status); });
   *status = [&]() -> absl::Status {
-    auto use = UseSession(call->call(), request.session_id());
-    if (!use.ok()) return use.status();
+    GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call->call(), request.session_id()));
     if (request.buffer_ids_size() > kMost) {
       return absl::InvalidArgumentError(absl::StrCat("buffer_ids has ", request.buffer_ids_size(),
                                                      " entries, limit ", kMost,
@@ -87,79 +80,70 @@ void DeleteBuffers(std::shared_ptr<PendingCall<v1::DeleteBuffersResponse>> call,
     }
     std::vector<Handle> handles;
     for (const std::string& id : request.buffer_ids()) {
-      auto handle = ConvertHandle(id, "buffer_ids");
-      if (!handle.ok()) return handle.status();
-      handles.push_back(*handle);
+      GEMMD_ASSIGN_OR_RETURN(auto handle, ConvertHandle(id, "buffer_ids"));
+      handles.push_back(handle);
     }
-    auto freed = (*use)->DeleteBuffers(handles, answer);
-    if (!freed.ok()) return freed.status();
-    call->response()->set_freed_bytes(*freed);
+    GEMMD_ASSIGN_OR_RETURN(auto freed, use->DeleteBuffers(handles, answer));
+    call->response()->set_freed_bytes(freed);
     return absl::OkStatus();
   }();
 }
 
 absl::Status PublishBuffer(Call& call, const v1::PublishBufferRequest& request,
                            v1::PublishBufferResponse*) {
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
   Handle handle;
-  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
-  if (!ref.ok()) return ref.status();
+  GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
   PublishOptions options{.owner = std::string(call.principal_name()),
                          .content_hash = request.content_hash(),
-                         .session = (*use)->key()};
+                         .session = use->key()};
   if (request.has_ttl()) options.ttl = FromProto(request.ttl());
-  auto claim =
-      call.state().published().Publish(call.tenant(), request.name(), *ref, std::move(options));
-  if (!claim.ok()) return claim.status();
-  (*use)->KeepClaim(handle, *std::move(claim));
+  GEMMD_ASSIGN_OR_RETURN(auto claim, call.state().published().Publish(call.tenant(), request.name(),
+                                                                      ref, std::move(options)));
+  use->KeepClaim(handle, std::move(claim));
   return absl::OkStatus();
 }
 
 absl::Status FindBuffer(Call& call, const v1::FindBufferRequest& request, v1::Buffer* response) {
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
-  auto found = call.state().published().Find(call.tenant(), request.name(), (*use)->key());
-  if (!found.ok()) return found.status();
-  const BufferRef ref{.buffer = std::move(found->buffer), .found = true};
-  auto handle = (*use)->AddBuffer(ref, std::move(found->claim));
-  if (!handle.ok()) return handle.status();
-  FillBuffer(call.state(), *handle, ref, response);
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto found,
+                         call.state().published().Find(call.tenant(), request.name(), use->key()));
+  const BufferRef ref{.buffer = std::move(found.buffer), .found = true};
+  GEMMD_ASSIGN_OR_RETURN(auto handle, use->AddBuffer(ref, std::move(found.claim)));
+  FillBuffer(call.state(), handle, ref, response);
   return absl::OkStatus();
 }
 
 absl::Status UnpublishBuffer(Call& call, const v1::UnpublishBufferRequest& request,
                              v1::UnpublishBufferResponse*) {
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
   return call.state().published().Unpublish(call.tenant(), request.name(), request.unless_held());
 }
 
 absl::Status SwitchVersion(Call& call, const v1::SwitchVersionRequest& request,
                            v1::SwitchVersionResponse* response) {
-  auto switched = call.state().published().Switch(call.tenant(), request.name(), request.version());
-  if (!switched.ok()) return switched.status();
-  response->set_previous_version(switched->previous);
-  response->set_names(switched->names);
+  GEMMD_ASSIGN_OR_RETURN(auto switched, call.state().published().Switch(
+                                            call.tenant(), request.name(), request.version()));
+  response->set_previous_version(switched.previous);
+  response->set_names(switched.names);
   call.state().log().Info("version_switched", {{"tenant", call.tenant().name()},
                                                {"principal", call.principal_name()},
                                                {"name", request.name()},
                                                {"version", request.version()},
-                                               {"previous", switched->previous}});
+                                               {"previous", switched.previous}});
   return absl::OkStatus();
 }
 
 absl::Status ListPublished(Call& call, const v1::ListPublishedRequest& request,
                            v1::ListPublishedResponse* response) {
-  auto page = ConvertPage(request.page_size(), request.page_token());
-  if (!page.ok()) return page.status();
+  GEMMD_ASSIGN_OR_RETURN(auto page, ConvertPage(request.page_size(), request.page_token()));
   const auto buffers = call.state().published().List(call.tenant());
   const int64_t total = static_cast<int64_t>(buffers.size());
-  for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
+  for (int64_t i = page.skip; i < total && i < page.skip + page.size; ++i) {
     DescribeBuffer(call.state(), {.buffer = buffers[i].buffer, .found = true},
                    response->add_buffers());
   }
-  response->set_next_page_token(NextToken(*page, total));
+  response->set_next_page_token(NextToken(page, total));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "server/engine/share/share_record.h"
 #include "server/service/buffers/buffer_call.h"
 #include "server/service/wire/convert.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -49,24 +50,22 @@ absl::Status CheckExport(const BufferRef& ref, bool writable) {
 
 // The descriptor of a memfd with what another process needs to map the buffer.
 absl::StatusOr<UniqueFd> DeviceRecord(ServerState& state, const Buffer& buffer) {
-  auto handle = buffer.memory().Share();
-  if (!handle.ok()) return handle.status();
+  GEMMD_ASSIGN_OR_RETURN(auto handle, buffer.memory().Share());
   v1::CudaIpcMemory record;
-  record.set_handle(handle->handle);
-  record.set_offset_bytes(handle->offset_bytes);
-  record.set_size_bytes(handle->size_bytes);
-  record.set_gpu_uuid(handle->gpu_uuid);
+  record.set_handle(handle.handle);
+  record.set_offset_bytes(handle.offset_bytes);
+  record.set_size_bytes(handle.size_bytes);
+  record.set_gpu_uuid(handle.gpu_uuid);
   record.set_process(state.instance_id());
   return WriteRecord(record.SerializeAsString());
 }
 
 absl::StatusOr<kernels::DeviceHandle> ReadDeviceRecord(ServerState& state, int fd) {
-  auto bytes = ReadRecord(fd);
-  if (!bytes.ok()) return bytes.status();
+  GEMMD_ASSIGN_OR_RETURN(auto bytes, ReadRecord(fd));
   v1::CudaIpcMemory record;
-  if (!record.ParseFromString(*bytes)) {
+  if (!record.ParseFromString(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the memfd's ", bytes->size(), " bytes are no CudaIpcMemory message; put one into it"));
+        "the memfd's ", bytes.size(), " bytes are no CudaIpcMemory message; put one into it"));
   }
   if (record.process() == state.instance_id()) {
     return NotShared(
@@ -113,24 +112,22 @@ absl::StatusOr<BufferSpec> DeviceSpec(const v1::ImportBufferRequest& request,
 
 absl::Status ImportDevice(Call& call, Session& session, const v1::ImportBufferRequest& request,
                           int fd, v1::Buffer* response) {
-  auto handle = ReadDeviceRecord(call.state(), fd);
-  if (!handle.ok()) return handle.status();
-  auto spec = DeviceSpec(request, *handle);
-  if (!spec.ok()) return spec.status();
-  spec->label = request.label();
-  handle->size_bytes = spec->size_bytes;
-  auto device = DeviceOfGpu(call.state(), handle->gpu_uuid, session.options().device);
-  if (!device.ok()) return device.status();
-  return MakeBuffer(call, session, **device, *std::move(spec), {.device = &*handle}, response);
+  GEMMD_ASSIGN_OR_RETURN(auto handle, ReadDeviceRecord(call.state(), fd));
+  GEMMD_ASSIGN_OR_RETURN(auto spec, DeviceSpec(request, handle));
+  spec.label = request.label();
+  handle.size_bytes = spec.size_bytes;
+  GEMMD_ASSIGN_OR_RETURN(auto device,
+                         DeviceOfGpu(call.state(), handle.gpu_uuid, session.options().device));
+  return MakeBuffer(call, session, *device, std::move(spec), {.device = &handle}, response);
 }
 
 absl::Status ImportHost(Call& call, Session& session, const v1::ImportBufferRequest& request,
                         int fd, v1::Buffer* response) {
-  auto spec = ConvertSpec(request.dtype(), request.shape(), request.size_bytes());
-  if (!spec.ok()) return spec.status();
-  spec->kind = MemoryKind::kHostShared;
-  spec->label = request.label();
-  return MakeBuffer(call, session, *session.options().device, *std::move(spec), {.fd = fd},
+  GEMMD_ASSIGN_OR_RETURN(auto spec,
+                         ConvertSpec(request.dtype(), request.shape(), request.size_bytes()));
+  spec.kind = MemoryKind::kHostShared;
+  spec.label = request.label();
+  return MakeBuffer(call, session, *session.options().device, std::move(spec), {.fd = fd},
                     response);
 }
 
@@ -138,23 +135,20 @@ absl::Status ImportHost(Call& call, Session& session, const v1::ImportBufferRequ
 
 absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
                           v1::ExportBufferResponse* response) {
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
   Handle handle;
-  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
-  if (!ref.ok()) return ref.status();
+  GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
   ShareSocket* share = call.state().share();
   if (share == nullptr) {
     return NotShared("this server offers no shared memory (share.disabled); use Download");
   }
-  if (absl::Status fits = CheckExport(*ref, request.writable()); !fits.ok()) return fits;
-  const Buffer& buffer = *ref->buffer;
+  GEMMD_RETURN_IF_ERROR(CheckExport(ref, request.writable()));
+  const Buffer& buffer = *ref.buffer;
   const std::string& owner = call.tenant().name();
   absl::StatusOr<Handle> token;
   if (buffer.spec().kind == MemoryKind::kDeviceShared) {
-    auto record = DeviceRecord(call.state(), buffer);
-    if (!record.ok()) return record.status();
-    token = share->Offer(record->get(), /*writable=*/false, owner);
+    GEMMD_ASSIGN_OR_RETURN(auto record, DeviceRecord(call.state(), buffer));
+    token = share->Offer(record.get(), /*writable=*/false, owner);
   } else {
     token = share->Offer(buffer.memory().shared_fd(), request.writable(), owner);
   }
@@ -167,10 +161,9 @@ absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
 
 absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
                           v1::Buffer* response) {
-  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-  auto use = UseSession(call, request.session_id());
-  if (!use.ok()) return use.status();
-  if (absl::Status label = CheckLabel(request.label()); !label.ok()) return label;
+  GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_RETURN_IF_ERROR(CheckLabel(request.label()));
   const bool of_device = request.memory_kind() == v1::MEMORY_KIND_DEVICE_IMPORTED;
   if (!of_device && request.memory_kind() != v1::MEMORY_KIND_DEVICE &&
       request.memory_kind() != v1::MEMORY_KIND_HOST_SHARED) {
@@ -180,19 +173,17 @@ absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
   }
   if (!of_device) {
     // Before the token is used up.
-    auto spec = ConvertSpec(request.dtype(), request.shape(), request.size_bytes());
-    if (!spec.ok()) return spec.status();
+    GEMMD_RETURN_IF_ERROR(
+        ConvertSpec(request.dtype(), request.shape(), request.size_bytes()).status());
   }
   ShareSocket* share = call.state().share();
   if (share == nullptr) {
     return NotShared("this server offers no shared memory (share.disabled); use Upload");
   }
-  auto token = ConvertHandle(request.token(), "token");
-  if (!token.ok()) return token.status();
-  auto fd = share->Redeem(*token);
-  if (!fd.ok()) return fd.status();
-  return of_device ? ImportDevice(call, **use, request, fd->get(), response)
-                   : ImportHost(call, **use, request, fd->get(), response);
+  GEMMD_ASSIGN_OR_RETURN(auto token, ConvertHandle(request.token(), "token"));
+  GEMMD_ASSIGN_OR_RETURN(auto fd, share->Redeem(token));
+  return of_device ? ImportDevice(call, *use, request, fd.get(), response)
+                   : ImportHost(call, *use, request, fd.get(), response);
 }
 
 }  // namespace gemmd::server

@@ -8,6 +8,7 @@
 #include "prometheus/gauge.h"
 #include "server/service/buffers/buffer_call.h"
 #include "server/service/wire/chunk.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -33,17 +34,14 @@ DownloadStream::DownloadStream(Method& method, grpc::CallbackServerContext* cont
 
 absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
   v1::DownloadRequest request;
-  if (absl::Status read = call_.Read(bytes, request); !read.ok()) return read;
-  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
-  auto charge = call_.tenant().TakeStream();
-  if (!charge.ok()) return charge.status();
-  charge_ = *std::move(charge);
-  auto use = call_.state().sessions().Use(call_.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_RETURN_IF_ERROR(call_.Read(bytes, request));
+  GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call_.state().sessions().Use(call_.tenant(), request.session_id()));
   Handle handle;
-  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
-  if (!ref.ok()) return ref.status();
-  const int64_t size = ref->buffer->spec().size_bytes;
+  GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
+  const int64_t size = ref.buffer->spec().size_bytes;
   const int64_t offset = request.offset_bytes();
   if (offset < 0 || offset > size) {
     return absl::InvalidArgumentError(
@@ -64,8 +62,8 @@ absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
   chunk_bytes_ = std::min(chunk_bytes_, call_.tenant().limits().max_message_bytes - kBesideData);
   begin_ = at_ = offset;
   end_ = offset + length;
-  buffer_ = ref->buffer;
-  use_ = *std::move(use);
+  buffer_ = ref.buffer;
+  use_ = std::move(use);
   return absl::OkStatus();
 }
 

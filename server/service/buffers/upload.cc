@@ -9,6 +9,7 @@
 #include "prometheus/gauge.h"
 #include "server/engine/reason.h"
 #include "server/service/buffers/buffer_call.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -37,34 +38,30 @@ UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
 }
 
 absl::Status UploadStream::Begin(const UploadChunk& chunk) {
-  auto use = call_.state().sessions().Use(call_.tenant(), chunk.session_id);
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use, call_.state().sessions().Use(call_.tenant(), chunk.session_id));
   Handle handle;
-  auto ref = ResolveBuffer(**use, chunk.buffer_id, handle);
-  if (!ref.ok()) return ref.status();
-  if (ref->read_only()) {
+  GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, chunk.buffer_id, handle));
+  if (ref.read_only()) {
     return WithReason(absl::FailedPreconditionError(
                           "the buffer is published and so read-only; upload to a new one"),
                       reason::kReadOnly);
   }
-  const int64_t size = ref->buffer->spec().size_bytes;
+  const int64_t size = ref.buffer->spec().size_bytes;
   if (chunk.offset_bytes < 0 || chunk.offset_bytes > size) {
     return absl::InvalidArgumentError(
         absl::StrCat("offset_bytes=", chunk.offset_bytes, " is outside the buffer's 0 to ", size));
   }
-  if (absl::Status begun = ref->buffer->BeginUpload(chunk.offset_bytes); !begun.ok()) return begun;
-  buffer_ = ref->buffer;
+  GEMMD_RETURN_IF_ERROR(ref.buffer->BeginUpload(chunk.offset_bytes));
+  buffer_ = ref.buffer;
   uploading_ = true;
-  use_ = *std::move(use);
+  use_ = std::move(use);
   next_offset_ = chunk.offset_bytes;
   first_chunk_ = absl::Now();
   return absl::OkStatus();
 }
 
 absl::Status UploadStream::Take(const UploadChunk& chunk) {
-  if (!uploading_) {
-    if (absl::Status begun = Begin(chunk); !begun.ok()) return begun;
-  }
+  if (!uploading_) GEMMD_RETURN_IF_ERROR(Begin(chunk));
   const int64_t size = buffer_->spec().size_bytes;
   if (chunk.offset_bytes != next_offset_) {
     return absl::InvalidArgumentError(absl::StrCat("offset_bytes=", chunk.offset_bytes,
@@ -91,9 +88,7 @@ absl::Status UploadStream::Take(const UploadChunk& chunk) {
         reason::kChecksum);
   }
   // gRPC reads a megabyte into some twenty pieces.
-  if (absl::Status copied = buffer_->memory().Gather(next_offset_, chunk.data); !copied.ok()) {
-    return copied;
-  }
+  GEMMD_RETURN_IF_ERROR(buffer_->memory().Gather(next_offset_, chunk.data));
   next_offset_ += chunk.data_bytes;
   committed_ += chunk.data_bytes;
   buffer_->CommitUpload(chunk.data_bytes);

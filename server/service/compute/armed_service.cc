@@ -9,6 +9,7 @@
 #include "server/service/services.h"
 #include "server/service/wire/convert.h"
 #include "server/service/wire/rpcs.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -24,19 +25,17 @@ absl::StatusOr<std::vector<Rebinding>> ConvertRebindings(
   std::vector<Rebinding> converted;
   converted.reserve(changes.size());
   for (const v1::Rebinding& change : changes) {
-    auto from = ConvertHandle(change.from_buffer_id(), "rebind.from_buffer_id");
-    if (!from.ok()) return from.status();
-    auto to = ConvertHandle(change.to_buffer_id(), "rebind.to_buffer_id");
-    if (!to.ok()) return to.status();
-    converted.push_back({*from, *to});
+    GEMMD_ASSIGN_OR_RETURN(auto from,
+                           ConvertHandle(change.from_buffer_id(), "rebind.from_buffer_id"));
+    GEMMD_ASSIGN_OR_RETURN(auto to, ConvertHandle(change.to_buffer_id(), "rebind.to_buffer_id"));
+    converted.push_back({from, to});
   }
   return converted;
 }
 
 absl::StatusOr<ArmOptions> ConvertOptions(const v1::ArmPlanRequest& request) {
-  auto priority = Convert(request.priority());
-  if (!priority.ok()) return priority.status();
-  ArmOptions options{.priority = *priority, .rung_by_stream = request.rung_by_stream()};
+  GEMMD_ASSIGN_OR_RETURN(auto priority, Convert(request.priority()));
+  ArmOptions options{.priority = priority, .rung_by_stream = request.rung_by_stream()};
   if (request.has_deadline()) {
     options.deadline = FromProto(request.deadline());
     if (options.deadline <= absl::ZeroDuration()) {
@@ -78,27 +77,23 @@ void Fill(const ArmedRegion::SlotInfo& info, v1::ArmedSlot* slot) {
 absl::Status GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request,
                             v1::ArmedRegion* response) {
   ServerState& state = call.state();
-  if (absl::Status open = state.CheckOpen(); !open.ok()) return open;
-  auto use = state.sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_RETURN_IF_ERROR(state.CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto use, state.sessions().Use(call.tenant(), request.session_id()));
   ShareSocket* share = state.share();
   if (share == nullptr) {
     return WithReason(absl::FailedPreconditionError("this server offers no shared memory "
                                                     "(share.disabled); use RunPlan"),
                       reason::kNotShared);
   }
-  auto region = state.armed().RegionOf(**use, request.slots());
-  if (!region.ok()) return region.status();
+  GEMMD_ASSIGN_OR_RETURN(auto region, state.armed().RegionOf(*use, request.slots()));
   const std::string& owner = call.tenant().name();
-  auto memory = share->Offer((*region)->memfd(), /*writable=*/true, owner);
-  if (!memory.ok()) return memory.status();
-  auto wake = share->Offer((*region)->wake_fd(), /*writable=*/true, owner);
-  if (!wake.ok()) return wake.status();
-  response->set_region_token(ToBytes(*memory));
-  response->set_wake_token(ToBytes(*wake));
+  GEMMD_ASSIGN_OR_RETURN(auto memory, share->Offer(region->memfd(), /*writable=*/true, owner));
+  GEMMD_ASSIGN_OR_RETURN(auto wake, share->Offer(region->wake_fd(), /*writable=*/true, owner));
+  response->set_region_token(ToBytes(memory));
+  response->set_wake_token(ToBytes(wake));
   response->set_share_socket(share->address());
-  response->set_size_bytes((*region)->size_bytes());
-  response->set_slots((*region)->slots());
+  response->set_size_bytes(region->size_bytes());
+  response->set_slots(region->slots());
   response->set_layout_version(GEMMD_ARMED_VERSION);
   *response->mutable_linger() = ToProto(state.armed().poller().linger());
   *response->mutable_stream_linger() = ToProto(state.armed().poller().stream_linger());
@@ -106,18 +101,14 @@ absl::Status GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request
 }
 
 absl::Status ArmPlan(Call& call, const v1::ArmPlanRequest& request, v1::ArmedPlan* response) {
-  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
-  auto plan_id = ConvertHandle(request.plan_id(), "plan_id");
-  if (!plan_id.ok()) return plan_id.status();
-  auto options = ConvertOptions(request);
-  if (!options.ok()) return options.status();
-  auto rebind = ConvertRebindings(request.rebind());
-  if (!rebind.ok()) return rebind.status();
-  auto region = RegionOf(**use);
-  if (!region.ok()) return region.status();
-  auto armed = (*region)->Arm(*std::move(use), *plan_id, *std::move(rebind), *options);
+  GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto plan_id, ConvertHandle(request.plan_id(), "plan_id"));
+  GEMMD_ASSIGN_OR_RETURN(auto options, ConvertOptions(request));
+  GEMMD_ASSIGN_OR_RETURN(auto rebind, ConvertRebindings(request.rebind()));
+  GEMMD_ASSIGN_OR_RETURN(auto region, RegionOf(*use));
+  auto armed = region->Arm(std::move(use), plan_id, std::move(rebind), options);
   if (!armed.ok()) {
     call.state().CountRejection(call.tenant(), armed.status());
     return armed.status();
@@ -130,22 +121,21 @@ absl::Status ArmPlan(Call& call, const v1::ArmPlanRequest& request, v1::ArmedPla
 }
 
 absl::Status DisarmPlan(Call& call, const v1::DisarmPlanRequest& request, v1::DisarmPlanResponse*) {
-  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call.state().sessions().Use(call.tenant(), request.session_id()));
   if (request.slots().empty() || request.slots_size() > static_cast<int>(GEMMD_ARMED_MAX_SLOTS)) {
     return absl::InvalidArgumentError(absl::StrCat("slots has ", request.slots_size(),
                                                    " entries; name 1 to ", GEMMD_ARMED_MAX_SLOTS));
   }
-  auto region = RegionOf(**use);
-  if (!region.ok()) return region.status();
-  return (*region)->Disarm({request.slots().begin(), request.slots().end()});
+  GEMMD_ASSIGN_OR_RETURN(auto region, RegionOf(*use));
+  return region->Disarm({request.slots().begin(), request.slots().end()});
 }
 
 absl::Status ListArmed(Call& call, const v1::ListArmedRequest& request,
                        v1::ListArmedResponse* response) {
-  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
-  const auto region = (*use)->armed();
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  const auto region = use->armed();
   if (region == nullptr) return absl::OkStatus();
   for (const ArmedRegion::SlotInfo& info : region->List()) Fill(info, response->add_slots());
   return absl::OkStatus();

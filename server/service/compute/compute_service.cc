@@ -14,6 +14,7 @@
 #include "server/service/wire/convert.h"
 #include "server/service/wire/request_pool.h"
 #include "server/service/wire/rpcs.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -67,14 +68,13 @@ absl::Status Programs::SubmitOps(const grpc::ByteBuffer& request, ExecuteCall::S
                   });
   }
   const size_t message_bytes = request.Length();  // parsing empties it
-  const auto parsed = Parse(execute_requests_, request, taken.get());
-  if (!parsed.ok()) return parsed.status();
-  const v1::ExecuteRequest& message = **parsed;
+  GEMMD_ASSIGN_OR_RETURN(const auto parsed, Parse(execute_requests_, request, taken.get()));
+  const v1::ExecuteRequest& message = *parsed;
   const Kernels kernels = message.deterministic() ? Kernels::kShipped : Kernels::kBest;
   return submit(
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, message_bytes,
+        return Keeping(parsed, message_bytes,
                        PrepareOps(std::move(use), message.ops(), taken, kernels));
       });
 }
@@ -86,28 +86,24 @@ absl::Status Programs::SubmitPlan(const grpc::ByteBuffer& request, ExecuteCall::
   if (message_bytes >= kMayHaveData) {
     taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(request));
   }
-  const auto parsed = Parse(run_plan_requests_, request, taken.get());
-  if (!parsed.ok()) return parsed.status();
-  const v1::RunPlanRequest& message = **parsed;
+  GEMMD_ASSIGN_OR_RETURN(const auto parsed, Parse(run_plan_requests_, request, taken.get()));
+  const v1::RunPlanRequest& message = *parsed;
   return submit(
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
+        return Keeping(parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
       });
 }
 
 absl::Status CreatePlan(Call& call, const v1::CreatePlanRequest& request, v1::Plan* response) {
-  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
-  auto plan = PrepareNewPlan(**use, request);
-  if (!plan.ok()) return plan.status();
-  auto handle = (*use)->AddPlan(*plan);
-  if (!handle.ok()) return handle.status();
-  response->set_plan_id(ToBytes(*handle));
-  response->set_device((*plan)->split != nullptr ? (*plan)->split->DeviceNames()
-                                                 : (*plan)->device->name());
-  const std::shared_ptr<const kernels::Program> program = (*plan)->program.Get();
+  GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto plan, PrepareNewPlan(*use, request));
+  GEMMD_ASSIGN_OR_RETURN(auto handle, use->AddPlan(plan));
+  response->set_plan_id(ToBytes(handle));
+  response->set_device(plan->split != nullptr ? plan->split->DeviceNames() : plan->device->name());
+  const std::shared_ptr<const kernels::Program> program = plan->program.Get();
   response->set_estimated_seconds(program->estimated_seconds());
   for (const auto& step : program->steps()) {
     v1::PlanStep* proto = response->add_steps();
@@ -120,24 +116,22 @@ absl::Status CreatePlan(Call& call, const v1::CreatePlanRequest& request, v1::Pl
 }
 
 absl::Status DeletePlan(Call& call, const v1::DeletePlanRequest& request, v1::DeletePlanResponse*) {
-  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
-  if (!use.ok()) return use.status();
-  auto handle = ConvertHandle(request.plan_id(), "plan_id");
-  if (!handle.ok()) return handle.status();
-  return (*use)->DeletePlan(*handle);
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto handle, ConvertHandle(request.plan_id(), "plan_id"));
+  return use->DeletePlan(handle);
 }
 
 // The op of a grouped problem, which the request has in that field.
 template <typename Message>
 auto GroupedOpOf(const Message& message, std::string_view field, v1::ExplainResponse* response)
     -> decltype(kernels::OpOf(*Convert(message))) {
-  auto problem = Convert(message);
-  if (!problem.ok()) return problem.status();
-  auto op = kernels::OpOf(*problem);
+  GEMMD_ASSIGN_OR_RETURN(auto problem, Convert(message));
+  auto op = kernels::OpOf(problem);
   if (!op.ok()) {
     return absl::Status(op.status().code(), absl::StrCat(Text(field), ": ", op.status().message()));
   }
-  response->set_problem(kernels::ToString(*problem));
+  response->set_problem(kernels::ToString(problem));
   return op;
 }
 
@@ -149,32 +143,26 @@ absl::StatusOr<std::vector<kernels::Candidate>> CandidatesFor(const v1::ExplainR
         "of problem, grouped and k_grouped several are given; leave all but one out");
   }
   if (request.has_k_grouped()) {
-    auto op = GroupedOpOf(request.k_grouped(), "k_grouped", response);
-    if (!op.ok()) return op.status();
-    return backend.ExplainKGrouped(*op);
+    GEMMD_ASSIGN_OR_RETURN(auto op, GroupedOpOf(request.k_grouped(), "k_grouped", response));
+    return backend.ExplainKGrouped(op);
   }
   if (request.has_grouped()) {
-    auto op = GroupedOpOf(request.grouped(), "grouped", response);
-    if (!op.ok()) return op.status();
-    return backend.ExplainGrouped(*op);
+    GEMMD_ASSIGN_OR_RETURN(auto op, GroupedOpOf(request.grouped(), "grouped", response));
+    return backend.ExplainGrouped(op);
   }
-  auto problem = Convert(request.problem());
-  if (!problem.ok()) return problem.status();
-  response->set_problem(kernels::ToString(*problem));
-  return backend.Explain(*problem);
+  GEMMD_ASSIGN_OR_RETURN(auto problem, Convert(request.problem()));
+  response->set_problem(kernels::ToString(problem));
+  return backend.Explain(problem);
 }
 
 absl::Status Explain(Call& call, const v1::ExplainRequest& request, v1::ExplainResponse* response) {
   Device* device = call.state().devices().front().get();
   if (!request.device().empty()) {
-    auto named = call.state().FindDevice(request.device());
-    if (!named.ok()) return named.status();
-    device = *named;
+    GEMMD_ASSIGN_OR_RETURN(device, call.state().FindDevice(request.device()));
   }
   response->set_device(device->name());
-  auto candidates = CandidatesFor(request, device->backend(), response);
-  if (!candidates.ok()) return candidates.status();
-  for (const auto& candidate : *candidates) {
+  GEMMD_ASSIGN_OR_RETURN(auto candidates, CandidatesFor(request, device->backend(), response));
+  for (const auto& candidate : candidates) {
     v1::Candidate* proto = response->add_candidates();
     proto->set_kernel(std::string(candidate.kernel));
     proto->set_feasible(candidate.feasible);

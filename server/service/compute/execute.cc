@@ -5,6 +5,7 @@
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/span_parts.h"
 #include "server/service/wire/reply.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -40,22 +41,20 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServe
 
 absl::Status ExecuteCall::Start(Request request, Prepare prepare) {
   report_ = request.report;
-  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
+  GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
   if (!request.op_id.ok()) return request.op_id.status();
-  auto priority = Convert(request.priority);
-  if (!priority.ok()) return priority.status();
-  auto use = call_.state().sessions().Use(call_.tenant(), request.session_id);
-  if (!use.ok()) return use.status();
-  auto run = prepare(*std::move(use));
-  if (!run.ok()) return run.status();
-  run->priority = *priority;
-  run->deadline = call_.deadline();
-  run->op_id = *std::move(request.op_id);
+  GEMMD_ASSIGN_OR_RETURN(auto priority, Convert(request.priority));
+  GEMMD_ASSIGN_OR_RETURN(auto use,
+                         call_.state().sessions().Use(call_.tenant(), request.session_id));
+  GEMMD_ASSIGN_OR_RETURN(auto run, prepare(std::move(use)));
+  run.priority = priority;
+  run.deadline = call_.deadline();
+  run.op_id = *std::move(request.op_id);
   // A reactor that is finished on another thread than its own costs gRPC a thread's wake, which is
   // more than most programs take.
-  run->caller_waits = true;
-  CountRun(call_.state(), *run);
-  ticket_ = Run(*std::move(run), [this](std::shared_ptr<const Outcome> outcome, bool replayed) {
+  run.caller_waits = true;
+  CountRun(call_.state(), run);
+  ticket_ = Run(std::move(run), [this](std::shared_ptr<const Outcome> outcome, bool replayed) {
     Answer(std::move(outcome), replayed);
   });
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "server/engine/observe/label.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -106,7 +107,7 @@ absl::Status CheckOpId(std::string_view id) {
 // `add` adds what the request is to run, but for its data that was taken out.
 absl::StatusOr<OpId> MakeOpId(std::string_view id, const InlineData* taken,
                               absl::FunctionRef<void(Digest&)> add) {
-  if (absl::Status fits = CheckOpId(id); !fits.ok()) return fits;
+  GEMMD_RETURN_IF_ERROR(CheckOpId(id));
   OpId op_id{.id = std::string(id)};
   if (id.empty()) return op_id;
   Digest digest;
@@ -141,11 +142,11 @@ absl::StatusOr<RunRequest> CompileOps(
                               taken != nullptr ? &taken->data : nullptr);
   if (!converted.ok()) return converted.status();
   if (kernels == Kernels::kShipped) Pin(converted->ops);
-  auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
-  if (!run.ok()) return run.status();
-  run->op_names = std::move(converted->names);
-  then(*run, converted->ops, slots);
-  Keep(std::move(taken), *run);
+  GEMMD_ASSIGN_OR_RETURN(
+      auto run, CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs)));
+  run.op_names = std::move(converted->names);
+  then(run, converted->ops, slots);
+  Keep(std::move(taken), run);
   return run;
 }
 
@@ -169,30 +170,25 @@ absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
       return run;
     }  // else the way below says what is wrong, and where
   }
-  const auto message = pool.Parse(view.ops);
-  if (!message.ok()) return message.status();
+  GEMMD_ASSIGN_OR_RETURN(const auto message, pool.Parse(view.ops));
   const auto keep = [&](const RunRequest& run, absl::Span<const kernels::Op> ops,
                         const SlotTable& slots) {
     if (!programs.ComeAgain(view.ops)) return;
     if (auto plan = PlanOf(run, ops, slots)) programs.Keep(view.ops, std::move(plan));
   };
-  return CompileOps(std::move(use), (*message)->ops(), std::move(taken), Kernels::kBest, keep);
+  return CompileOps(std::move(use), message->ops(), std::move(taken), Kernels::kBest, keep);
 }
 
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
                                        std::shared_ptr<InlineData> taken) {
-  auto handle = ConvertHandle(run.plan_id(), "plan_id");
-  if (!handle.ok()) return handle.status();
-  auto plan = use->FindPlan(*handle);
-  if (!plan.ok()) return plan.status();
+  GEMMD_ASSIGN_OR_RETURN(auto handle, ConvertHandle(run.plan_id(), "plan_id"));
+  GEMMD_ASSIGN_OR_RETURN(auto plan, use->FindPlan(handle));
   std::vector<Rebinding> rebind;
   rebind.reserve(run.rebind_size());
   for (const v1::Rebinding& change : run.rebind()) {
-    auto from = ConvertHandle(change.from_buffer_id(), "from_buffer_id");
-    if (!from.ok()) return from.status();
-    auto to = ConvertHandle(change.to_buffer_id(), "to_buffer_id");
-    if (!to.ok()) return to.status();
-    rebind.push_back({*from, *to});
+    GEMMD_ASSIGN_OR_RETURN(auto from, ConvertHandle(change.from_buffer_id(), "from_buffer_id"));
+    GEMMD_ASSIGN_OR_RETURN(auto to, ConvertHandle(change.to_buffer_id(), "to_buffer_id"));
+    rebind.push_back({from, to});
   }
   Inputs inputs;
   if (taken != nullptr) {
@@ -204,29 +200,27 @@ absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
   std::vector<SharedBytes> inline_at;
   inline_at.reserve(run.inline_at_size());
   for (const v1::SharedBytes& place : run.inline_at()) {
-    auto buffer = ConvertHandle(place.buffer_id(), "inline_at.buffer_id");
-    if (!buffer.ok()) return buffer.status();
-    inline_at.push_back({*buffer, place.offset_bytes()});
+    GEMMD_ASSIGN_OR_RETURN(auto buffer, ConvertHandle(place.buffer_id(), "inline_at.buffer_id"));
+    inline_at.push_back({buffer, place.offset_bytes()});
   }
-  auto bound = BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs), inline_at);
+  auto bound = BindPlan(std::move(use), std::move(plan), rebind, std::move(inputs), inline_at);
   if (bound.ok()) Keep(std::move(taken), *bound);
   return bound;
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
                                                            const v1::CreatePlanRequest& request) {
-  if (absl::Status label = CheckLabel(request.label()); !label.ok()) return label;
+  GEMMD_RETURN_IF_ERROR(CheckLabel(request.label()));
   SlotTable slots(session);
-  auto converted = ConvertOps(request.ops(), session.tenant().limits().max_ops, slots);
-  if (!converted.ok()) return converted.status();
-  if (!converted->shared.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ops[", converted->shared.front().first, "].",
-                     std::string(converted->shared.front().second),
-                     ": a plan's op names no shared memory; name it in PlanRun.inline_at"));
+  GEMMD_ASSIGN_OR_RETURN(auto converted,
+                         ConvertOps(request.ops(), session.tenant().limits().max_ops, slots));
+  if (!converted.shared.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ops[", converted.shared.front().first, "].", std::string(converted.shared.front().second),
+        ": a plan's op names no shared memory; name it in PlanRun.inline_at"));
   }
-  if (request.deterministic()) Pin(converted->ops);
-  return CompilePlan(session, converted->ops, slots, converted->inputs, request.label());
+  if (request.deterministic()) Pin(converted.ops);
+  return CompilePlan(session, converted.ops, slots, converted.inputs, request.label());
 }
 
 void CountRun(ServerState& state, const RunRequest& run) {

@@ -4,6 +4,7 @@
 
 #include "prometheus/gauge.h"
 #include "server/engine/reason.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -40,18 +41,14 @@ QueueStream* QueueStream::Start(Method& method, grpc::CallbackServerContext* con
 }
 
 absl::Status QueueStream::Open(const v1::QueueOpen& open) {
-  if (absl::Status ready = call_.state().CheckOpen(); !ready.ok()) return ready;
-  auto charge = call_.tenant().TakeStream();
-  if (!charge.ok()) return charge.status();
-  charge_ = *std::move(charge);
-  auto priority = Convert(open.priority());
-  if (!priority.ok()) return priority.status();
-  auto use = call_.state().sessions().Use(call_.tenant(), open.session_id());
-  if (!use.ok()) return use.status();
-  priority_ = *priority;
+  GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
+  GEMMD_ASSIGN_OR_RETURN(auto priority, Convert(open.priority()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call_.state().sessions().Use(call_.tenant(), open.session_id()));
+  priority_ = priority;
   report_ = open.report();
   kernels_ = open.deterministic() ? Kernels::kShipped : Kernels::kBest;
-  session_ = (*use)->shared_from_this();
+  session_ = use->shared_from_this();
   chain_ = std::make_shared<Chain>();
   if (open.hold_session()) {
     // Weak: the session must not keep a stream that is gone.
@@ -59,18 +56,20 @@ absl::Status QueueStream::Open(const v1::QueueOpen& open) {
     const auto end = [weak](absl::Status status) {
       if (auto stream = weak.lock()) stream->EndAfterAnswers(std::move(status));
     };
-    auto ticket = session_->Hold(
-        {.ended =
-             [end] {
-               end(WithReason(absl::NotFoundError("the session has ended"), reason::kSessionGone));
-             },
-         .replaced =
-             [end] {
-               end(WithReason(absl::AbortedError("another stream holds this session now"),
-                              reason::kCancelled));
-             }});
-    if (!ticket.ok()) return ticket.status();
-    hold_ticket_ = *ticket;
+    GEMMD_ASSIGN_OR_RETURN(
+        auto ticket,
+        session_->Hold({.ended =
+                            [end] {
+                              end(WithReason(absl::NotFoundError("the session has ended"),
+                                             reason::kSessionGone));
+                            },
+                        .replaced =
+                            [end] {
+                              end(WithReason(
+                                  absl::AbortedError("another stream holds this session now"),
+                                  reason::kCancelled));
+                            }}));
+    hold_ticket_ = ticket;
   }
   {
     absl::MutexLock lock(&mutex_);

@@ -6,6 +6,7 @@
 #include "server/engine/reason.h"
 #include "server/engine/sessions/host_bytes.h"
 #include "server/service/compute/queue.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -33,9 +34,9 @@ absl::StatusOr<std::shared_ptr<const Charge>> QueueStream::ChargeMessage(
   int64_t data = 0;
   if (message.has_batch()) data = InlineBytes(message.batch());
   for (const v1::Batch& batch : message.batches().items()) data += InlineBytes(batch);
-  auto charge = call_.tenant().TakeHostBytes(data + kParsedByte * (bytes - data));
-  if (!charge.ok()) return charge.status();
-  return std::make_shared<const Charge>(*std::move(charge));
+  GEMMD_ASSIGN_OR_RETURN(auto charge,
+                         call_.tenant().TakeHostBytes(data + kParsedByte * (bytes - data)));
+  return std::make_shared<const Charge>(std::move(charge));
 }
 
 // The next read comes first: its message arrives while this one is accepted, on another thread if
@@ -64,14 +65,13 @@ void QueueStream::OnReadDone(bool ok) {
 }
 
 absl::StatusOr<RunRequest> QueueStream::Prepare(const v1::Batch& batch) {
-  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
-  auto use = session_->Use(call_.state().clock().Now());
-  if (!use.ok()) return use.status();
+  GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
+  GEMMD_ASSIGN_OR_RETURN(auto use, session_->Use(call_.state().clock().Now()));
   if (batch.has_plan() && batch.ops_size() > 0) {
     return absl::InvalidArgumentError("the batch has both ops and a plan; give one of them");
   }
-  auto run = batch.has_plan() ? PreparePlan(*std::move(use), batch.plan())
-                              : PrepareOps(*std::move(use), batch.ops(), nullptr, kernels_);
+  auto run = batch.has_plan() ? PreparePlan(std::move(use), batch.plan())
+                              : PrepareOps(std::move(use), batch.ops(), nullptr, kernels_);
   if (!run.ok()) return run.status();
   run->priority = priority_;
   run->deadline = deadline_;
@@ -106,9 +106,8 @@ absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   entry->sequence = batch->sequence();
   if (call_.SamplesBatch()) entry->sampled_at = absl::Now();
   entry->inline_bytes = InlineBytes(*batch);
-  const absl::StatusOr<bool> entered = Enter(entry);
-  if (!entered.ok()) return entered.status();
-  if (!*entered) return true;
+  GEMMD_ASSIGN_OR_RETURN(const bool entered, Enter(entry));
+  if (!entered) return true;
   if (batch->resume()) chain_ = std::make_shared<Chain>();
   absl::Status chained = chain_->Check(entry->sequence);
   absl::StatusOr<RunRequest> run = chained.ok() ? Prepare(*batch) : chained;

@@ -9,6 +9,7 @@
 #include "server/engine/observe/timeline.h"
 #include "server/service/wire/convert.h"
 #include "server/service/wire/message_stream.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -99,8 +100,8 @@ class TraceStream final : public MessageStream<v1::TraceChunk> {
 
 absl::Status TraceStream::Begin(const grpc::ByteBuffer& bytes) {
   v1::TraceRequest request;
-  if (absl::Status read = Read(bytes, request); !read.ok()) return read;
-  if (absl::Status open = call().state().CheckOpen(); !open.ok()) return open;
+  GEMMD_RETURN_IF_ERROR(Read(bytes, request));
+  GEMMD_RETURN_IF_ERROR(call().state().CheckOpen());
   const absl::Duration duration =
       request.has_duration() ? FromProto(request.duration()) : kDefaultDuration;
   if (duration <= absl::ZeroDuration() || duration > kMostDuration) {
@@ -109,11 +110,10 @@ absl::Status TraceStream::Begin(const grpc::ByteBuffer& bytes) {
                      absl::FormatDuration(kMostDuration), "; take a longer trace in parts"));
   }
   const absl::Time now = Now();
-  absl::StatusOr<Recording> recording = call().state().timeline().Begin(now);
-  if (!recording.ok()) return recording.status();
+  GEMMD_ASSIGN_OR_RETURN(Recording recording, call().state().timeline().Begin(now));
   {
     absl::MutexLock lock(&mutex_);
-    recording_ = *std::move(recording);
+    recording_ = std::move(recording);
     if (ending_) recording_.Stop();  // a drain came between
     begun_ = true;
     end_ = now + duration;

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "server/engine/text.h"
 #include "server/service/listen/peer_address.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -65,13 +66,11 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const ListenerConfig& c
   }
   std::optional<Bound> bound;
   if (IsUnix(config)) {
-    auto listener = BindUnix(config);
-    if (!listener.ok()) return listener.status();
-    bound.emplace(*std::move(listener));
+    GEMMD_ASSIGN_OR_RETURN(auto listener, BindUnix(config));
+    bound.emplace(std::move(listener));
   } else {
-    auto listener = TcpListener::Bind(config.address);
-    if (!listener.ok()) return listener.status();
-    bound.emplace(*std::move(listener));
+    GEMMD_ASSIGN_OR_RETURN(auto listener, TcpListener::Bind(config.address));
+    bound.emplace(std::move(listener));
   }
   return std::unique_ptr<Acceptor>(
       new Acceptor(*std::move(bound), config, std::move(wake), connections, log));

@@ -18,6 +18,7 @@
 #include "server/service/listen/authenticate.h"
 #include "server/service/listen/tls.h"
 #include "server/service/services.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -114,12 +115,12 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const ListenerConfig& 
     }
     tls = *std::move(files);
   }
-  auto acceptor = Acceptor::Bind(config, context.connections, context.state.log());
-  if (!acceptor.ok()) return acceptor.status();
+  GEMMD_ASSIGN_OR_RETURN(auto acceptor,
+                         Acceptor::Bind(config, context.connections, context.state.log()));
   std::unique_ptr<Listener> listener(new Listener());
   listener->services_ =
       std::make_unique<Services>(config, context.state, context.live, *tenant, context.streams,
-                                 std::move(tls), *std::move(acceptor));
+                                 std::move(tls), std::move(acceptor));
   Services& services = *listener->services_;
   grpc::ServerBuilder builder;
   SetArguments(builder, static_cast<int>(tenant->limits().max_message_bytes),

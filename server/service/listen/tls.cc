@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -80,37 +81,33 @@ absl::StatusOr<Certificate> ParseCertificates(const char* field, const std::stri
 
 absl::StatusOr<TlsPems> Read(const TlsConfig& tls) {
   // All are read before any is parsed: the shorter the time between, the rarer a mixed pair.
-  auto certificate = Read("certificate_file", tls.certificate_file);
-  if (!certificate.ok()) return certificate.status();
-  auto key = Read("key_file", tls.key_file);
-  if (!key.ok()) return key.status();
-  TlsPems pems{*std::move(certificate), *std::move(key)};
+  GEMMD_ASSIGN_OR_RETURN(auto certificate, Read("certificate_file", tls.certificate_file));
+  GEMMD_ASSIGN_OR_RETURN(auto key, Read("key_file", tls.key_file));
+  TlsPems pems{std::move(certificate), std::move(key)};
   if (tls.client_ca_file.empty()) return pems;
-  auto authorities = Read("client_ca_file", tls.client_ca_file);
-  if (!authorities.ok()) return authorities.status();
-  pems.authorities = *std::move(authorities);
+  GEMMD_ASSIGN_OR_RETURN(pems.authorities, Read("client_ca_file", tls.client_ca_file));
   return pems;
 }
 
 // Whether the key is the certificate's. Fails for what no handshake could show.
 absl::StatusOr<bool> KeyMatches(const TlsConfig& tls, const TlsPems& pems) {
-  const auto certificate =
-      ParseCertificates("certificate_file", tls.certificate_file, pems.certificate);
-  if (!certificate.ok()) return certificate.status();
+  GEMMD_ASSIGN_OR_RETURN(
+      const auto certificate,
+      ParseCertificates("certificate_file", tls.certificate_file, pems.certificate));
   const Key key(PEM_read_bio_PrivateKey(Over(pems.key).get(), nullptr, NoPassword, nullptr));
   ERR_clear_error();
   if (key == nullptr) {
     return Wrong("key_file", tls.key_file, "has no PEM key without a password; give one");
   }
   const Context context(SSL_CTX_new(TLS_method()));
-  if (SSL_CTX_use_certificate(context.get(), certificate->get()) != 1) {
+  if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1) {
     const char* why = ERR_reason_error_string(ERR_peek_last_error());
     ERR_clear_error();
     return Wrong("certificate_file", tls.certificate_file,
                  absl::StrCat("OpenSSL refuses it: ", why == nullptr ? "no reason told" : why,
                               "; give a stronger one"));
   }
-  const bool match = X509_check_private_key(certificate->get(), key.get()) == 1;
+  const bool match = X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
   return match;
 }
@@ -121,28 +118,27 @@ absl::StatusOr<TlsPems> Load(const TlsConfig& tls, absl::Duration patience) {
   for (;;) {
     auto pems = Read(tls);
     if (!pems.ok()) return pems;
-    const absl::StatusOr<bool> match = KeyMatches(tls, *pems);
-    if (!match.ok()) return match.status();
-    if (!*match && absl::Now() < end) {
+    GEMMD_ASSIGN_OR_RETURN(const bool match, KeyMatches(tls, *pems));
+    if (!match && absl::Now() < end) {
       absl::SleepFor(kRenewal / 100);
       continue;
     }
-    if (!*match) {
+    if (!match) {
       return Wrong("key_file", tls.key_file,
                    absl::StrCat("is not the key of ", tls.certificate_file, "; give its own"));
     }
     if (tls.client_ca_file.empty()) return pems;
-    const auto ca = ParseCertificates("client_ca_file", tls.client_ca_file, pems->authorities);
-    if (!ca.ok()) return ca.status();
+    GEMMD_RETURN_IF_ERROR(
+        ParseCertificates("client_ca_file", tls.client_ca_file, pems->authorities).status());
     return pems;
   }
 }
 
 absl::StatusOr<absl::Time> Expiry(const std::string& certificate_file, const std::string& text) {
-  auto certificate = ParseCertificates("certificate_file", certificate_file, text);
-  if (!certificate.ok()) return certificate.status();
+  GEMMD_ASSIGN_OR_RETURN(auto certificate,
+                         ParseCertificates("certificate_file", certificate_file, text));
   std::tm end = {};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate->get()), &end) != 1) {
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
     return Wrong("certificate_file", certificate_file, "has no date of expiry");
   }
   return absl::FromTM(end, absl::UTCTimeZone());
@@ -174,9 +170,8 @@ class FetchedCredentials final : public grpc::ServerCredentials {
 absl::Status CheckTlsFiles(const TlsConfig& tls) { return Load(tls, kRenewal).status(); }
 
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& certificate_file) {
-  const auto text = Read("certificate_file", certificate_file);
-  if (!text.ok()) return text.status();
-  return Expiry(certificate_file, *text);
+  GEMMD_ASSIGN_OR_RETURN(const auto text, Read("certificate_file", certificate_file));
+  return Expiry(certificate_file, text);
 }
 
 std::string ExpiredText(const std::string& certificate_file, absl::Time expiry) {
@@ -186,17 +181,14 @@ std::string ExpiredText(const std::string& certificate_file, absl::Time expiry) 
 }
 
 absl::StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Start(const ListenerConfig& listener) {
-  auto pems = gemmd::server::Load(*listener.tls, kRenewal);
-  if (!pems.ok()) return pems.status();
+  GEMMD_ASSIGN_OR_RETURN(auto pems, gemmd::server::Load(*listener.tls, kRenewal));
   std::unique_ptr<TlsFiles> files(new TlsFiles(listener));
-  if (absl::Status taken = files->Take(*std::move(pems)); !taken.ok()) return taken;
+  GEMMD_RETURN_IF_ERROR(files->Take(std::move(pems)));
   return files;
 }
 
 absl::Status TlsFiles::Take(TlsPems pems) {
-  const auto expiry = Expiry(config_.certificate_file, pems.certificate);
-  if (!expiry.ok()) return expiry.status();
-  expiry_ = *expiry;
+  GEMMD_ASSIGN_OR_RETURN(expiry_, Expiry(config_.certificate_file, pems.certificate));
   absl::MutexLock lock(&mutex_);
   pems_ = std::move(pems);
   fetched_ = false;

@@ -11,6 +11,7 @@
 #include "server/engine/text.h"
 #include "server/service/wire/message.h"
 #include "server/service/wire/status.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -110,9 +111,7 @@ bool Call::Samples() const {
 }
 
 absl::Status Call::Admit() {
-  auto principal = method_.context().authenticator.Authenticate(*context_);
-  if (!principal.ok()) return principal.status();
-  principal_ = *std::move(principal);
+  GEMMD_ASSIGN_OR_RETURN(principal_, method_.context().authenticator.Authenticate(*context_));
   if (MayCall(principal_->role, method_.kind())) return absl::OkStatus();
   return WithReason(absl::PermissionDeniedError(absl::StrCat(
                         method_.name(), " is for the role ", Text(RolesOf(method_.kind())),
@@ -123,7 +122,7 @@ absl::Status Call::Admit() {
 
 absl::Status Call::Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& request) const {
   if (!admission_.ok()) return admission_;
-  if (absl::Status present = CheckPresent(bytes); !present.ok()) return present;
+  GEMMD_RETURN_IF_ERROR(CheckPresent(bytes));
   return ReadMessage(bytes, request);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "server/engine/text.h"
 #include "server/service/wire/report.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 
@@ -139,40 +140,34 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   problem.batch = proto.batch() == 0 ? 1 : proto.batch();
   for (const auto& [name, value] : {std::pair("m", problem.m), std::pair("n", problem.n),
                                     std::pair("k", problem.k), std::pair("batch", problem.batch)}) {
-    if (auto status = CheckExtent(name, value); !status.ok()) return status;
+    GEMMD_RETURN_IF_ERROR(CheckExtent(name, value));
   }
-  auto operand = Convert(proto.operand_dtype(), "problem.operand_dtype");
-  if (!operand.ok()) return operand.status();
-  auto output = Convert(proto.output_dtype(), "problem.output_dtype");
-  if (!output.ok()) return output.status();
-  const bool gated_e4m3 = proto.has_gate() && *output == kernels::DType::kE4M3;
-  if ((kernels::IsFp8(*output) || *output == kernels::DType::kI8) && !gated_e4m3) {
+  GEMMD_ASSIGN_OR_RETURN(auto operand, Convert(proto.operand_dtype(), "problem.operand_dtype"));
+  GEMMD_ASSIGN_OR_RETURN(auto output, Convert(proto.output_dtype(), "problem.output_dtype"));
+  const bool gated_e4m3 = proto.has_gate() && output == kernels::DType::kE4M3;
+  if ((kernels::IsFp8(output) || output == kernels::DType::kI8) && !gated_e4m3) {
     return absl::InvalidArgumentError(
-        absl::StrCat("problem.output_dtype is ", Text(kernels::Name(*output)),
+        absl::StrCat("problem.output_dtype is ", Text(kernels::Name(output)),
                      "; a matmul gives F32, BF16 or F16, and E4M3 with a gate"));
   }
-  if (auto status = CheckGate(proto); !status.ok()) return status;
-  kernels::DType b_dtype = *operand;
+  GEMMD_RETURN_IF_ERROR(CheckGate(proto));
+  kernels::DType b_dtype = operand;
   if (proto.b_dtype() != v1::DTYPE_UNSPECIFIED) {
-    auto other = Convert(proto.b_dtype(), "problem.b_dtype");
-    if (!other.ok()) return other.status();
-    b_dtype = *other;
+    GEMMD_ASSIGN_OR_RETURN(b_dtype, Convert(proto.b_dtype(), "problem.b_dtype"));
   }
-  if (!kernels::Multiply(*operand, b_dtype)) {
+  if (!kernels::Multiply(operand, b_dtype)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("problem.operand_dtype is ", Text(kernels::Name(*operand)), " but b_dtype is ",
+        absl::StrCat("problem.operand_dtype is ", Text(kernels::Name(operand)), " but b_dtype is ",
                      Text(kernels::Name(b_dtype)), "; only e4m3 and e5m2 multiply each other"));
   }
-  auto a = Traits(*operand, proto.a_granularity());
-  if (!a.ok()) return a.status();
-  auto b = Traits(b_dtype, proto.b_granularity());
-  if (!b.ok()) return b.status();
+  GEMMD_ASSIGN_OR_RETURN(auto a, Traits(operand, proto.a_granularity()));
+  GEMMD_ASSIGN_OR_RETURN(auto b, Traits(b_dtype, proto.b_granularity()));
   if (!v1::Activation_IsValid(proto.activation())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "problem.activation ", static_cast<int>(proto.activation()), " is not known here"));
   }
-  problem.a = *a;
-  problem.b = *b;
+  problem.a = a;
+  problem.b = b;
   problem.a.leading_stride = problem.k;
   // A matrix of one row or column lies both ways.
   const bool b_is_kn = proto.b_is_kn() && problem.n > 1 && problem.k > 1;
@@ -181,7 +176,7 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   if (proto.has_gate()) {
     problem.gate_period = proto.gate().period() > 0 ? proto.gate().period() : problem.n / 2;
   }
-  problem.d.dtype = *output;
+  problem.d.dtype = output;
   problem.d.leading_stride = problem.d_cols();
   if (gated_e4m3) problem.d.granularity = kernels::ScaleGranularity::kBlock1x128;
   const int64_t lines_of_b = b_is_kn ? problem.k : problem.n;
@@ -197,10 +192,8 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
 }
 
 absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& proto) {
-  auto operands = Convert(proto.operand_dtype(), "grouped.operand_dtype");
-  if (!operands.ok()) return operands.status();
-  auto output = Convert(proto.output_dtype(), "grouped.output_dtype");
-  if (!output.ok()) return output.status();
+  GEMMD_ASSIGN_OR_RETURN(auto operands, Convert(proto.operand_dtype(), "grouped.operand_dtype"));
+  GEMMD_ASSIGN_OR_RETURN(auto output, Convert(proto.output_dtype(), "grouped.output_dtype"));
   absl::Status known = CheckEnums(
       "grouped", {{"a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
                    proto.a_granularity()},
@@ -216,8 +209,8 @@ absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& 
   problem.m = proto.m();
   problem.n = proto.n();
   problem.k = proto.k();
-  problem.operands = *operands;
-  problem.out = *output;
+  problem.operands = operands;
+  problem.out = output;
   problem.a_granularity = static_cast<kernels::ScaleGranularity>(proto.a_granularity());
   problem.b_granularity = static_cast<kernels::ScaleGranularity>(proto.b_granularity());
   problem.layout = static_cast<kernels::GroupLayout>(proto.layout());
@@ -241,8 +234,7 @@ absl::StatusOr<kernels::KGroupedProblem> Convert(const v1::KGroupedMatmulProblem
   auto b =
       proto.b_dtype() == v1::DTYPE_UNSPECIFIED ? a : Convert(proto.b_dtype(), "k_grouped.b_dtype");
   if (!b.ok()) return b.status();
-  auto output = Convert(proto.output_dtype(), "k_grouped.output_dtype");
-  if (!output.ok()) return output.status();
+  GEMMD_ASSIGN_OR_RETURN(auto output, Convert(proto.output_dtype(), "k_grouped.output_dtype"));
   absl::Status known = CheckEnums(
       "k_grouped", {{"a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
                      proto.a_granularity()},
@@ -258,7 +250,7 @@ absl::StatusOr<kernels::KGroupedProblem> Convert(const v1::KGroupedMatmulProblem
   problem.layout = static_cast<kernels::GroupLayout>(proto.layout());
   problem.a = *a;
   problem.b = *b;
-  problem.out = *output;
+  problem.out = output;
   problem.a_granularity = static_cast<kernels::ScaleGranularity>(proto.a_granularity());
   problem.b_granularity = static_cast<kernels::ScaleGranularity>(proto.b_granularity());
   problem.has_c = proto.has_c();
@@ -270,9 +262,7 @@ absl::StatusOr<BufferSpec> ConvertSpec(v1::DType dtype,
                                        int64_t size_bytes) {
   BufferSpec spec{.size_bytes = size_bytes};
   if (dtype != v1::DTYPE_UNSPECIFIED) {
-    auto converted = Convert(dtype, "dtype");
-    if (!converted.ok()) return converted.status();
-    spec.dtype = *converted;
+    GEMMD_ASSIGN_OR_RETURN(spec.dtype, Convert(dtype, "dtype"));
   }
   if (shape.size() > 0 && !spec.dtype) {
     return absl::InvalidArgumentError("shape is given without a dtype; give both or neither");

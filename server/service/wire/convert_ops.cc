@@ -7,6 +7,7 @@
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
 #include "server/service/wire/convert.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -388,9 +389,7 @@ absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTabl
   ConvertedOps converted;
   converted.ops.reserve(ops.size());
   for (int i = 0; i < ops.size(); ++i) {
-    if (absl::Status added = OpConverter(slots, i, data, converted).Run(ops[i]); !added.ok()) {
-      return added;
-    }
+    GEMMD_RETURN_IF_ERROR(OpConverter(slots, i, data, converted).Run(ops[i]));
   }
   if (!converted.shared.empty()) {
     auto names = NamesOf(converted.ops);

@@ -18,6 +18,7 @@
 #include "server/engine/observe/metrics.h"
 #include "server/service/wire/call.h"
 #include "server/service/wire/streams.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 
@@ -74,10 +75,8 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
 
   // Reads the message of a caller that is admitted, and takes one of the tenant's streams.
   absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& request) {
-    if (absl::Status read = call_.Read(bytes, request); !read.ok()) return read;
-    auto charge = call_.tenant().TakeStream();
-    if (!charge.ok()) return charge.status();
-    charge_ = *std::move(charge);
+    GEMMD_RETURN_IF_ERROR(call_.Read(bytes, request));
+    GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
     return absl::OkStatus();
   }
 

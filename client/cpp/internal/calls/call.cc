@@ -14,6 +14,7 @@
 #include "client/cpp/internal/connect/backoff.h"
 #include "client/cpp/internal/connect/client_core.h"
 #include "client/cpp/internal/connect/connecting.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -52,7 +53,7 @@ void Prepare(const ClientCore& core, grpc::ClientContext& context, const CallOpt
 
 absl::Status Call(const ClientCore& core, const CallOptions& options, Again again,
                   absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) {
-  if (absl::Status usable = core.Usable(options); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(core.Usable(options));
   const absl::Time deadline = core.DeadlineOf(options);
   Backoff backoff(core.options().retry);
   for (;;) {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cpp/options.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 
@@ -48,8 +49,7 @@ template <typename Response>
 absl::StatusOr<Response> Ask(const ClientCore& core, const CallOptions& options,
                              grpc::Channel& channel, const google::protobuf::Message& request) {
   Response response;
-  const absl::Status status = Send(core, options, channel, request, response);
-  if (!status.ok()) return status;
+  GEMMD_RETURN_IF_ERROR(Send(core, options, channel, request, response));
   return response;
 }
 

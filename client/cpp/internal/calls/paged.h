@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cpp/options.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 
@@ -21,11 +22,10 @@ absl::StatusOr<std::vector<Item>> AllPages(
   std::vector<Item> all;
   request.set_page_size(1000);
   for (;;) {
-    absl::StatusOr<Response> page = core.template Ask<Response>(request, options);
-    if (!page.ok()) return page.status();
-    for (Item& item : *((*page).*items)()) all.push_back(std::move(item));
-    if (page->next_page_token().empty()) return all;
-    request.set_page_token(page->next_page_token());
+    GEMMD_ASSIGN_OR_RETURN(Response page, core.template Ask<Response>(request, options));
+    for (Item& item : *(page.*items)()) all.push_back(std::move(item));
+    if (page.next_page_token().empty()) return all;
+    request.set_page_token(page.next_page_token());
   }
 }
 

@@ -20,6 +20,7 @@
 #include "client/cpp/internal/connect/client_core.h"
 #include "client/cpp/internal/connect/session_core.h"
 #include "gemmd/v1/wire.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -77,15 +78,14 @@ grpc::Slice Shared(const OpList& ops) {
 }
 
 absl::StatusOr<Result> ResultOf(const Program& program, grpc::ByteBuffer& response) {
-  absl::StatusOr<std::unique_ptr<Reply>> reply = Reply::Read(std::move(response));
-  if (!reply.ok()) return reply.status();
+  GEMMD_ASSIGN_OR_RETURN(std::unique_ptr<Reply> reply, Reply::Read(std::move(response)));
   if (program.elsewhere != nullptr) {
     for (const absl::string_view output : program.elsewhere->outputs) {
-      (*reply)->outputs.emplace_back().Append(output);
+      reply->outputs.emplace_back().Append(output);
     }
-    (*reply)->elsewhere = program.elsewhere->memory;
+    reply->elsewhere = program.elsewhere->memory;
   }
-  return Result(*std::move(reply));
+  return Result(std::move(reply));
 }
 
 Program Encode(const char* method, absl::string_view head, absl::string_view body) {

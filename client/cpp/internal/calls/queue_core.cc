@@ -16,6 +16,7 @@
 #include "client/cpp/internal/connect/backoff.h"
 #include "client/cpp/internal/connect/client_core.h"
 #include "gemmd/v1/wire.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -58,9 +59,7 @@ void Ticket::Slot::Complete(absl::StatusOr<Result> outcome) {
 
 absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Open(std::shared_ptr<SessionCore> session,
                                                            const QueueOptions& options) {
-  if (absl::Status usable = session->client().Usable({.traceparent = options.traceparent});
-      !usable.ok())
-    return usable;
+  GEMMD_RETURN_IF_ERROR(session->client().Usable({.traceparent = options.traceparent}));
   KeepCallbackQueue();
   Backoff backoff(session->client().options().retry);
   const absl::Time deadline = session->client().DeadlineOf(CallOptions());

@@ -8,6 +8,7 @@
 #include "client/cpp/internal/calls/program.h"
 #include "client/cpp/internal/calls/shared_run.h"
 #include "client/cpp/internal/connect/session_core.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -18,13 +19,11 @@ using Encoder = absl::FunctionRef<Program(const InlineMemory::Block&)>;
 absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
                                 absl::Span<const absl::string_view> inputs,
                                 const ExecuteOptions& options, Encoder encode) {
-  const absl::StatusOr<int64_t> bytes = BlockBytes(ops, options);
-  if (!bytes.ok()) return bytes.status();
-  auto block = session.inline_memory().Take(*bytes, options.call);
-  if (!block.ok()) return block.status();
-  WriteInputs(ops, inputs, **block);
-  SharedRun run = {.block = *block, .program = encode(**block)};
-  run.program.elsewhere = OutputsIn(ops, *block);
+  GEMMD_ASSIGN_OR_RETURN(const int64_t bytes, BlockBytes(ops, options));
+  GEMMD_ASSIGN_OR_RETURN(auto block, session.inline_memory().Take(bytes, options.call));
+  WriteInputs(ops, inputs, *block);
+  SharedRun run = {.block = block, .program = encode(*block)};
+  run.program.elsewhere = OutputsIn(ops, block);
   return run;
 }
 
@@ -58,7 +57,7 @@ absl::Status CheckInputs(const OpList& ops, const PlanArgs& args) {
 
 absl::StatusOr<SharedRun> Share(const Plan::State& plan, const PlanArgs& args,
                                 const ExecuteOptions& options) {
-  if (absl::Status fit = CheckInputs(*plan.ops, args); !fit.ok()) return fit;
+  GEMMD_RETURN_IF_ERROR(CheckInputs(*plan.ops, args));
   const SessionCore& session = *plan.session;
   return Share(session, *plan.ops, args.inputs, options, [&](const InlineMemory::Block& block) {
     return RunPlanProgram(session, plan.id, {.rebind = args.rebind}, options,
@@ -74,7 +73,7 @@ bool MayShare(const Plan::State& plan, const ExecuteOptions& options) {
 
 absl::StatusOr<Result> RunOps(const SessionCore& session, const OpList& ops,
                               const ExecuteOptions& options) {
-  if (absl::Status usable = session.client().Usable(options.call); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(session.client().Usable(options.call));
   const auto in_messages = [&] { return ExecuteProgram(session, ops, options); };
   if (!MayShare(ops, options)) return Run(session, in_messages(), options.call);
   return RunEither(session, Share(session, ops, options), in_messages, options);
@@ -97,7 +96,7 @@ void RunOpsAsync(std::shared_ptr<SessionCore> session, const OpList& ops,
 absl::StatusOr<Result> RunPlan(const Plan::State& plan, const PlanArgs& args,
                                const ExecuteOptions& options) {
   const SessionCore& session = *plan.session;
-  if (absl::Status usable = session.client().Usable(options.call); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(session.client().Usable(options.call));
   const auto in_messages = [&] { return RunPlanProgram(session, plan.id, args, options); };
   if (!MayShare(plan, options)) return Run(session, in_messages(), options.call);
   return RunEither(session, Share(plan, args, options), in_messages, options);

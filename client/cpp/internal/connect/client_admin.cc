@@ -11,6 +11,7 @@
 #include "client/cpp/internal/calls/grpc_status.h"
 #include "client/cpp/internal/connect/client_core.h"
 #include "gemmd/v1/admin_service.grpc.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -25,7 +26,7 @@ absl::Status ReadStream(ClientCore& core, const CallOptions& options, const Requ
                         std::unique_ptr<grpc::ClientReader<Message>> (
                             v1::AdminService::Stub::*open)(grpc::ClientContext*, const Request&),
                         absl::FunctionRef<bool(const Message&)> take) {
-  if (absl::Status usable = core.Usable(options); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(core.Usable(options));
   grpc::ClientContext context;
   Prepare(core, context, options, core.DeadlineOf(options));
   const auto stub = v1::AdminService::NewStub(core.First().channel());
@@ -44,19 +45,18 @@ absl::Status ReadStream(ClientCore& core, const CallOptions& options, const Requ
 }  // namespace
 
 absl::StatusOr<LogSettings> Client::GetLog(const CallOptions& options) {
-  const absl::StatusOr<v1::LogSettings> settings =
-      core_->Ask<v1::LogSettings>(v1::GetLogRequest(), options);
-  if (!settings.ok()) return settings.status();
-  return ToSettings(*settings);
+  GEMMD_ASSIGN_OR_RETURN(const v1::LogSettings settings,
+                         core_->Ask<v1::LogSettings>(v1::GetLogRequest(), options));
+  return ToSettings(settings);
 }
 
 absl::StatusOr<LogSettings> Client::SetLog(const LogChange& change, const CallOptions& options) {
   v1::SetLogRequest request;
   request.set_level(change.level);
   if (change.sample_calls) request.set_sample_calls(*change.sample_calls);
-  const absl::StatusOr<v1::LogSettings> settings = core_->Ask<v1::LogSettings>(request, options);
-  if (!settings.ok()) return settings.status();
-  return ToSettings(*settings);
+  GEMMD_ASSIGN_OR_RETURN(const v1::LogSettings settings,
+                         core_->Ask<v1::LogSettings>(request, options));
+  return ToSettings(settings);
 }
 
 absl::Status Client::EndSession(absl::string_view name, const CallOptions& options) {
@@ -84,10 +84,9 @@ absl::StatusOr<std::string> Client::ExportTuning(absl::string_view device,
                                                  const CallOptions& options) {
   v1::ExportTuningRequest request;
   request.set_device(std::string(device));
-  absl::StatusOr<v1::ExportTuningResponse> response =
-      core_->Ask<v1::ExportTuningResponse>(request, options);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_table());
+  GEMMD_ASSIGN_OR_RETURN(v1::ExportTuningResponse response,
+                         core_->Ask<v1::ExportTuningResponse>(request, options));
+  return std::move(*response.mutable_table());
 }
 
 absl::StatusOr<std::string> Client::ImportTuning(absl::string_view table, absl::string_view device,
@@ -95,10 +94,9 @@ absl::StatusOr<std::string> Client::ImportTuning(absl::string_view table, absl::
   v1::ImportTuningRequest request;
   request.set_device(std::string(device));
   request.set_table(std::string(table));
-  absl::StatusOr<v1::ImportTuningResponse> response =
-      core_->Ask<v1::ImportTuningResponse>(request, options);
-  if (!response.ok()) return response.status();
-  return std::move(*response->mutable_skipped());
+  GEMMD_ASSIGN_OR_RETURN(v1::ImportTuningResponse response,
+                         core_->Ask<v1::ImportTuningResponse>(request, options));
+  return std::move(*response.mutable_skipped());
 }
 
 }  // namespace gemmd::client

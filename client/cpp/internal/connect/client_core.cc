@@ -17,6 +17,7 @@
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/internal/connect/target.h"
 #include "gemmd/v1/device_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -146,7 +147,7 @@ void ClientCore::ReportBackground(absl::string_view what, const absl::Status& st
 }
 
 absl::StatusOr<std::string> ClientCore::ShareSocket(absl::Duration timeout) {
-  if (absl::Status usable = Usable(); !usable.ok()) return usable;
+  GEMMD_RETURN_IF_ERROR(Usable());
   {
     absl::MutexLock lock(&share_mu_);
     if (share_known_) return share_;
@@ -172,7 +173,7 @@ absl::StatusOr<std::string> ClientCore::AskShareSocket(absl::Duration timeout) {
   if (info->share_socket().empty()) {
     return absl::FailedPreconditionError("the server offers no shared memory");
   }
-  if (absl::Status reached = ProbeShareSocket(info->share_socket()); !reached.ok()) return reached;
+  GEMMD_RETURN_IF_ERROR(ProbeShareSocket(info->share_socket()));
   return info->share_socket();
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/internal/connect/backoff.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -88,10 +89,9 @@ absl::StatusOr<std::shared_ptr<ReplicaSeat>> Replica::Prepare() {
   ClientOptions client = options_;
   client.connect_timeout = std::min(kConnect, options_.connect_timeout);
   if (client.connect_timeout == absl::ZeroDuration()) client.connect_timeout = kConnect;
-  absl::StatusOr<Client> connected = Client::Connect(address_, client);
-  if (!connected.ok()) return connected.status();
+  GEMMD_ASSIGN_OR_RETURN(Client connected, Client::Connect(address_, client));
   // A server that is about to leave still takes sessions, but says here that it should get none.
-  const absl::StatusOr<Health> health = connected->CheckHealth("", {.timeout = kConnect});
+  const absl::StatusOr<Health> health = connected.CheckHealth("", {.timeout = kConnect});
   if (!health.ok()) return At(address_, "health check: ", health.status());
   if (*health != Health::kServing) {
     return absl::UnavailableError(absl::StrCat(address_, " is ", Name(*health)));
@@ -106,7 +106,7 @@ absl::StatusOr<std::shared_ptr<ReplicaSeat>> Replica::Prepare() {
     (event.kind == SessionEvent::Kind::kDraining ? signs->draining : signs->gone) = true;
     pool_.changed_.SignalAll();
   };
-  seat->client = *std::move(connected);
+  seat->client = std::move(connected);
   absl::StatusOr<Session> opened = seat->client.OpenSession(session);
   if (!opened.ok()) return At(address_, "open session: ", opened.status());
   seat->session = *std::move(opened);

@@ -13,6 +13,7 @@
 #include "client/cpp/internal/calls/lookup.h"
 #include "client/cpp/internal/connect/forked.h"
 #include "client/cpp/internal/connect/replica.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -57,10 +58,10 @@ ReplicaPool::ReplicaPool(std::vector<std::string> targets, Prepare prepare,
 absl::StatusOr<std::shared_ptr<ReplicaPool>> ReplicaPool::Open(std::vector<std::string> targets,
                                                                Prepare prepare,
                                                                const ReplicaOptions& options) {
-  if (absl::Status fits = CheckOptions(targets, options); !fits.ok()) return fits;
+  GEMMD_RETURN_IF_ERROR(CheckOptions(targets, options));
   auto pool = MakeUnlessForked<ReplicaPool>(std::move(targets), std::move(prepare), options);
   pool->follower_ = std::thread([pool = pool.get()] { pool->Follow(); });
-  if (absl::Status first = pool->AwaitFirst(); !first.ok()) return first;
+  GEMMD_RETURN_IF_ERROR(pool->AwaitFirst());
   return pool;
 }
 

@@ -11,6 +11,7 @@
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/session.h"
 #include "gemmd/v1/buffer_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -57,29 +58,23 @@ absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallO
 
 absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSpec& spec,
                                              const CallOptions& options) {
-  const absl::StatusOr<std::string> socket = core_->client().ShareSocket();
-  if (!socket.ok()) return socket.status();
-  const absl::StatusOr<std::string> token = SendDescriptor(*socket, memory.fd());
-  if (!token.ok()) return token.status();
-  v1::ImportBufferRequest request = ImportRequest(*token, spec);
+  GEMMD_ASSIGN_OR_RETURN(const std::string socket, core_->client().ShareSocket());
+  GEMMD_ASSIGN_OR_RETURN(const std::string token, SendDescriptor(socket, memory.fd()));
+  v1::ImportBufferRequest request = ImportRequest(token, spec);
   request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
   if (spec.size_bytes <= 0) request.set_size_bytes(memory.size_bytes());
-  const absl::StatusOr<v1::Buffer> info = core_->Ask<v1::Buffer>(request, options);
-  if (!info.ok()) return info.status();
-  return MakeBuffer(core_, *info, /*owned=*/true, std::move(memory));
+  GEMMD_ASSIGN_OR_RETURN(const v1::Buffer info, core_->Ask<v1::Buffer>(request, options));
+  return MakeBuffer(core_, info, /*owned=*/true, std::move(memory));
 }
 
 absl::StatusOr<Buffer> Session::ImportDevice(const DeviceMemory& memory, const BufferSpec& spec,
                                              const CallOptions& options) {
-  const absl::StatusOr<std::string> socket = core_->client().ShareSocket();
-  if (!socket.ok()) return socket.status();
-  const absl::StatusOr<std::string> token = OfferDeviceMemory(*socket, memory);
-  if (!token.ok()) return token.status();
-  v1::ImportBufferRequest request = ImportRequest(*token, spec);
+  GEMMD_ASSIGN_OR_RETURN(const std::string socket, core_->client().ShareSocket());
+  GEMMD_ASSIGN_OR_RETURN(const std::string token, OfferDeviceMemory(socket, memory));
+  v1::ImportBufferRequest request = ImportRequest(token, spec);
   request.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
-  const absl::StatusOr<v1::Buffer> info = core_->Ask<v1::Buffer>(request, options);
-  if (!info.ok()) return info.status();
-  return MakeBuffer(core_, *info, /*owned=*/true);
+  GEMMD_ASSIGN_OR_RETURN(const v1::Buffer info, core_->Ask<v1::Buffer>(request, options));
+  return MakeBuffer(core_, info, /*owned=*/true);
 }
 
 absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOptions& options) {
@@ -89,9 +84,8 @@ absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOption
 }
 
 absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions& options) {
-  const absl::StatusOr<v1::Buffer> info = GetBuffer(id, options);
-  if (!info.ok()) return info.status();
-  return MakeBuffer(core_, *info, /*owned=*/false);
+  GEMMD_ASSIGN_OR_RETURN(const v1::Buffer info, GetBuffer(id, options));
+  return MakeBuffer(core_, info, /*owned=*/false);
 }
 
 absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const CallOptions& options) {
@@ -116,9 +110,8 @@ absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const Publ
 absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& options) {
   v1::FindBufferRequest request;
   request.set_name(std::string(name));
-  const absl::StatusOr<v1::Buffer> info = core_->Ask<v1::Buffer>(request, options);
-  if (!info.ok()) return info.status();
-  return MakeBuffer(core_, *info, /*owned=*/true);
+  GEMMD_ASSIGN_OR_RETURN(const v1::Buffer info, core_->Ask<v1::Buffer>(request, options));
+  return MakeBuffer(core_, info, /*owned=*/true);
 }
 
 absl::Status Session::Unpublish(absl::string_view name, const CallOptions& options) {
@@ -138,10 +131,9 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> ids,
                                                const CallOptions& options) {
   v1::DeleteBuffersRequest request;
   for (const Handle& id : ids) request.add_buffer_ids(std::string(id.bytes()));
-  const absl::StatusOr<v1::DeleteBuffersResponse> response =
-      core_->Ask<v1::DeleteBuffersResponse>(request, options);
-  if (!response.ok()) return response.status();
-  return response->freed_bytes();
+  GEMMD_ASSIGN_OR_RETURN(const v1::DeleteBuffersResponse response,
+                         core_->Ask<v1::DeleteBuffersResponse>(request, options));
+  return response.freed_bytes();
 }
 
 }  // namespace gemmd::client

@@ -5,6 +5,7 @@
 #include "client/cpp/internal/calls/arming.h"
 #include "client/cpp/internal/connect/forked.h"
 #include "gemmd/v1/session_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 
@@ -70,10 +71,9 @@ absl::StatusOr<SessionClosed> SessionCore::Close(const CallOptions& options) {
   facts_.close_on_destruction = false;
   keeper_.reset();  // before the daemon ends its stream, which would look like news
   reaper_->Stop();
-  const absl::StatusOr<v1::CloseSessionResponse> response =
-      Ask<v1::CloseSessionResponse>(v1::CloseSessionRequest(), options);
-  if (!response.ok()) return response.status();
-  return SessionClosed{response->freed_bytes(), response->freed_buffers()};
+  GEMMD_ASSIGN_OR_RETURN(const v1::CloseSessionResponse response,
+                         Ask<v1::CloseSessionResponse>(v1::CloseSessionRequest(), options));
+  return SessionClosed{response.freed_bytes(), response.freed_buffers()};
 }
 
 void SessionCore::Release() {

@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -103,10 +104,9 @@ absl::StatusOr<std::string> Answer(int connection, size_t want, int& fd,
   std::string answer;
   char bytes[512];
   while (answer.empty() || answer[0] != 0 || answer.size() < 1 + want) {
-    absl::StatusOr<size_t> got = Receive(connection, bytes, sizeof(bytes), fd, address);
-    if (!got.ok()) return got.status();
-    if (*got == 0) break;
-    answer.append(bytes, *got);
+    GEMMD_ASSIGN_OR_RETURN(size_t got, Receive(connection, bytes, sizeof(bytes), fd, address));
+    if (got == 0) break;
+    answer.append(bytes, got);
   }
   if (answer.size() == 1 + want && answer[0] == 0) return answer.substr(1);
   if (!answer.empty() && answer[0] == 1) {
@@ -120,20 +120,17 @@ absl::StatusOr<std::string> Answer(int connection, size_t want, int& fd,
 }  // namespace
 
 absl::Status ProbeShareSocket(absl::string_view address) {
-  const absl::StatusOr<int> connection = Connect(address);
-  if (!connection.ok()) return connection.status();
-  close(*connection);
+  GEMMD_ASSIGN_OR_RETURN(const int connection, Connect(address));
+  close(connection);
   return absl::OkStatus();
 }
 
 absl::StatusOr<int> FetchDescriptor(absl::string_view address, absl::string_view token) {
-  const absl::StatusOr<int> connection = Connect(address);
-  if (!connection.ok()) return connection.status();
-  absl::Cleanup closer = [&] { close(*connection); };
-  absl::Status sent = Send(*connection, absl::StrCat("G", token), -1, address);
-  if (!sent.ok()) return sent;
+  GEMMD_ASSIGN_OR_RETURN(const int connection, Connect(address));
+  absl::Cleanup closer = [&] { close(connection); };
+  GEMMD_RETURN_IF_ERROR(Send(connection, absl::StrCat("G", token), -1, address));
   int fd = -1;
-  absl::StatusOr<std::string> answer = Answer(*connection, 0, fd, address);
+  absl::StatusOr<std::string> answer = Answer(connection, 0, fd, address);
   if (answer.ok() && fd >= 0) return fd;
   if (fd >= 0) close(fd);
   if (!answer.ok()) return answer.status();
@@ -142,13 +139,11 @@ absl::StatusOr<int> FetchDescriptor(absl::string_view address, absl::string_view
 }
 
 absl::StatusOr<std::string> SendDescriptor(absl::string_view address, int fd) {
-  const absl::StatusOr<int> connection = Connect(address);
-  if (!connection.ok()) return connection.status();
-  absl::Cleanup closer = [&] { close(*connection); };
-  absl::Status sent = Send(*connection, "P", fd, address);
-  if (!sent.ok()) return sent;
+  GEMMD_ASSIGN_OR_RETURN(const int connection, Connect(address));
+  absl::Cleanup closer = [&] { close(connection); };
+  GEMMD_RETURN_IF_ERROR(Send(connection, "P", fd, address));
   int unexpected = -1;
-  absl::StatusOr<std::string> token = Answer(*connection, kTokenBytes, unexpected, address);
+  absl::StatusOr<std::string> token = Answer(connection, kTokenBytes, unexpected, address);
   if (unexpected >= 0) close(unexpected);
   return token;
 }

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -60,9 +61,8 @@ absl::StatusOr<Certificate> ParseCertificate(const char* field, const std::strin
 }
 
 absl::StatusOr<Certificate> ReadCertificate(const char* field, const std::string& file) {
-  const absl::StatusOr<std::string> text = Read(field, file);
-  if (!text.ok()) return text.status();
-  return ParseCertificate(field, file, *text);
+  GEMMD_ASSIGN_OR_RETURN(const std::string text, Read(field, file));
+  return ParseCertificate(field, file, text);
 }
 
 absl::StatusOr<Key> ParseKey(const std::string& file, const std::string& text) {
@@ -81,12 +81,10 @@ absl::StatusOr<bool> KeyMatches(const TlsOptions& tls) {
   const absl::StatusOr<std::string> key_text = Read("key_file", tls.key_file);
   if (!cert_text.ok()) return cert_text.status();
   if (!key_text.ok()) return key_text.status();
-  const absl::StatusOr<Certificate> certificate =
-      ParseCertificate("cert_file", tls.cert_file, *cert_text);
-  if (!certificate.ok()) return certificate.status();
-  const absl::StatusOr<Key> key = ParseKey(tls.key_file, *key_text);
-  if (!key.ok()) return key.status();
-  const bool match = X509_check_private_key(certificate->get(), key->get()) == 1;
+  GEMMD_ASSIGN_OR_RETURN(const Certificate certificate,
+                         ParseCertificate("cert_file", tls.cert_file, *cert_text));
+  GEMMD_ASSIGN_OR_RETURN(const Key key, ParseKey(tls.key_file, *key_text));
+  const bool match = X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
   return match;
 }
@@ -104,9 +102,8 @@ absl::Status CheckTlsFiles(const TlsOptions& tls) {
   if (tls.cert_file.empty()) return absl::OkStatus();
   const absl::Time end = absl::Now() + kRenewal;
   for (;;) {
-    const absl::StatusOr<bool> match = KeyMatches(tls);
-    if (!match.ok()) return match.status();
-    if (*match) return absl::OkStatus();
+    GEMMD_ASSIGN_OR_RETURN(const bool match, KeyMatches(tls));
+    if (match) return absl::OkStatus();
     if (absl::Now() >= end) break;
     absl::SleepFor(kRenewal / 100);
   }
@@ -115,10 +112,9 @@ absl::Status CheckTlsFiles(const TlsOptions& tls) {
 }
 
 absl::StatusOr<absl::Time> EndOfCertificate(const std::string& file) {
-  const absl::StatusOr<Certificate> certificate = ReadCertificate("cert_file", file);
-  if (!certificate.ok()) return certificate.status();
+  GEMMD_ASSIGN_OR_RETURN(const Certificate certificate, ReadCertificate("cert_file", file));
   tm end;
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate->get()), &end) != 1) {
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
     return absl::InvalidArgumentError(absl::StrCat(file, " has no readable end"));
   }
   return absl::FromTM(end, absl::UTCTimeZone());

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -70,19 +71,17 @@ absl::StatusOr<TokenFile::Version> TokenFile::Read(const std::string& path) {
     if (got == 0) break;
   }
   text.resize(size);
-  absl::StatusOr<std::string> token = ParseToken(text, path);
-  if (!token.ok()) return token.status();
-  return Version{*std::move(token), (found.st_mode & S_IROTH) != 0};
+  GEMMD_ASSIGN_OR_RETURN(std::string token, ParseToken(text, path));
+  return Version{std::move(token), (found.st_mode & S_IROTH) != 0};
 }
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(std::string path, Trouble trouble) {
-  const absl::StatusOr<Version> first = Read(path);
-  if (!first.ok()) return first.status();
-  if (first->others_read && trouble) {
+  GEMMD_ASSIGN_OR_RETURN(const Version first, Read(path));
+  if (first.others_read && trouble) {
     trouble(absl::FailedPreconditionError(absl::StrCat(
         "token_file=", path, " may be read by every user of this machine; chmod o-r it")));
   }
-  return std::unique_ptr<TokenFile>(new TokenFile(std::move(path), std::move(trouble), *first));
+  return std::unique_ptr<TokenFile>(new TokenFile(std::move(path), std::move(trouble), first));
 }
 
 TokenFile::TokenFile(std::string path, Trouble trouble, const Version& first)

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/internal/connect/session_core.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -51,12 +52,10 @@ absl::StatusOr<std::shared_ptr<InlineMemory::Arena>> InlineMemory::Make(
     int64_t bytes, const CallOptions& options) {
   const absl::Duration patience =
       options.timeout > absl::ZeroDuration() ? options.timeout : absl::Seconds(5);
-  const absl::Status shared = session_.client().ShareSocket(patience).status();
-  if (!shared.ok()) return shared;
-  absl::StatusOr<StagingMemory> made =
-      MakeStaging(session_, /*device=*/"", bytes, "client inline data", options);
-  if (!made.ok()) return made.status();
-  return std::make_shared<Arena>(*std::move(made));
+  GEMMD_RETURN_IF_ERROR(session_.client().ShareSocket(patience).status());
+  GEMMD_ASSIGN_OR_RETURN(StagingMemory made, MakeStaging(session_, /*device=*/"", bytes,
+                                                         "client inline data", options));
+  return std::make_shared<Arena>(std::move(made));
 }
 
 absl::Status InlineMemory::Grow(int64_t bytes, const CallOptions& options) {
@@ -90,7 +89,7 @@ absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
   std::optional<int64_t> at;
   if (arena_ != nullptr) at = arena_->Place(rounded);
   if (!at) {
-    if (absl::Status grown = Grow(rounded, options); !grown.ok()) return grown;
+    GEMMD_RETURN_IF_ERROR(Grow(rounded, options));
     at = arena_->Place(rounded);
   }
   return std::make_shared<Block>(arena_, *at);

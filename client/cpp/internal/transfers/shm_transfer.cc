@@ -9,6 +9,7 @@
 #include "client/cpp/internal/connect/buffer_state.h"
 #include "client/cpp/internal/transfers/staging.h"
 #include "client/cpp/internal/transfers/wide_copy.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -42,17 +43,13 @@ absl::StatusOr<TransferReport> Move(
     const std::function<absl::Status(const StagingMemory& staging)>& relayed) {
   const absl::Time start = absl::Now();
   if (buffer.memory_kind == MemoryKind::kHostShared) {
-    const absl::StatusOr<absl::Span<char>> memory = buffer.Map(for_writing);
-    if (!memory.ok()) return memory.status();
-    direct(memory->data());
+    GEMMD_ASSIGN_OR_RETURN(const absl::Span<char> memory, buffer.Map(for_writing));
+    direct(memory.data());
     if (options.progress) options.progress(size, size);
   } else {
     Staging& staging = buffer.session->StagingFor(buffer.device);
     absl::MutexLock lock(&staging.mu);
-    if (absl::Status status = MakeRoom(buffer, staging, Relay::StagingBytesFor(size), options);
-        !status.ok()) {
-      return status;
-    }
+    GEMMD_RETURN_IF_ERROR(MakeRoom(buffer, staging, Relay::StagingBytesFor(size), options));
     if (absl::Status status = relayed(*staging.made); !status.ok()) {
       // A Copy that nobody waits for any more may still come: not into the next transfer's bytes.
       buffer.session->reaper().DropBuffer(staging.made->buffer);

@@ -5,6 +5,7 @@
 #include "client/cpp/internal/connect/buffer_state.h"
 #include "client/cpp/internal/connect/session_core.h"
 #include "gemmd/v1/buffer_service.pb.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 
@@ -16,9 +17,8 @@ absl::StatusOr<StagingMemory> MakeStaging(const SessionCore& session, const std:
   request.set_device(device);
   request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
   request.set_label(std::string(label));
-  const absl::StatusOr<v1::Buffer> info = session.Ask<v1::Buffer>(request, options);
-  if (!info.ok()) return info.status();
-  const absl::StatusOr<Handle> id = Handle::FromBytes(info->buffer_id());
+  GEMMD_ASSIGN_OR_RETURN(const v1::Buffer info, session.Ask<v1::Buffer>(request, options));
+  const absl::StatusOr<Handle> id = Handle::FromBytes(info.buffer_id());
   if (!id.ok()) return absl::InternalError(id.status().message());
   absl::StatusOr<SharedMemory> memory =
       FetchMemory(session, *id, size_bytes, /*writable=*/true, options);

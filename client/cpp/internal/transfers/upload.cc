@@ -17,6 +17,7 @@
 #include "client/cpp/internal/transfers/checksums.h"
 #include "client/cpp/internal/transfers/grpc_transfer.h"
 #include "gemmd/v1/wire.h"
+#include "status/propagate.h"
 
 namespace gemmd::client {
 namespace {
@@ -86,9 +87,7 @@ class Upload {
     TransferReport report = {.path = TransferPath::kGrpc,
                              .bytes = static_cast<int64_t>(data_.size())};
     if (data_.empty()) return report;
-    if (data_.size() >= kResumeBytes) {
-      if (absl::Status asked = Ask(); !asked.ok()) return asked;
-    }
+    if (data_.size() >= kResumeBytes) GEMMD_RETURN_IF_ERROR(Ask());
     for (;;) {
       absl::Status status = Stream();
       if (status.ok()) break;
@@ -100,7 +99,7 @@ class Upload {
       if (!pause) return status;
       absl::SleepFor(*pause);
       ++report.resumes;
-      if (absl::Status found = FindPlace(); !found.ok()) return found;
+      GEMMD_RETURN_IF_ERROR(FindPlace());
     }
     report.seconds = absl::ToDoubleSeconds(absl::Now() - start);
     return report;
@@ -119,7 +118,7 @@ class Upload {
   absl::Status FindPlace() {
     if (!seen_) return absl::OkStatus();  // a small one starts over
     const Committed before = *seen_;
-    if (absl::Status asked = Ask(); !asked.ok()) return asked;
+    GEMMD_RETURN_IF_ERROR(Ask());
     // What was there before the stream is of an earlier upload: the server never saw this one.
     if (*seen_ == before || seen_->offset_bytes != offset_bytes_ + done_) return absl::OkStatus();
     if (seen_->bytes > 0) backoff_.Reset();
