@@ -182,9 +182,7 @@ absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
 }
 
 absl::StatusOr<DeviceTuner*> ServerState::FindTuner(std::string_view name) const {
-  if (!name.empty()) {
-    if (auto device = FindDevice(name); !device.ok()) return device.status();
-  }
+  if (!name.empty()) GEMMD_RETURN_IF_ERROR(FindDevice(name).status());
   for (const auto& tuner : tuners_) {
     if (name.empty() || tuner->device().name() == name) return tuner.get();
   }

@@ -135,7 +135,7 @@ absl::StatusOr<PublishedBuffers::Found> PublishedBuffers::Find(const Tenant& ten
 
 absl::Status PublishedBuffers::Unpublish(const Tenant& tenant, std::string_view name,
                                          bool unless_held) {
-  if (auto parsed = ParseWeightName(name); !parsed.ok()) return parsed.status();
+  GEMMD_RETURN_IF_ERROR(ParseWeightName(name).status());
   BufferLease released;  // freed after the lock is let go
   absl::MutexLock lock(&mutex_);
   auto it = by_name_.find(Key(tenant.index(), std::string(name)));

@@ -4,6 +4,7 @@
 #include "server/service/services.h"
 #include "server/service/wire/convert.h"
 #include "server/service/wire/rpcs.h"
+#include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
@@ -74,11 +75,7 @@ absl::Status ListDevices(Call& call, const v1::ListDevicesRequest&,
 
 absl::Status ListKernels(Call& call, const v1::ListKernelsRequest& request,
                          v1::ListKernelsResponse* response) {
-  if (!request.device().empty()) {
-    if (auto found = call.state().FindDevice(request.device()); !found.ok()) {
-      return found.status();
-    }
-  }
+  GEMMD_RETURN_IF_ERROR(call.state().FindDevice(request.device()).status());
   for (const auto& device : call.state().devices()) {
     if (!request.device().empty() && device->name() != request.device()) continue;
     for (const kernels::KernelInfo& kernel : device->backend().kernels()) {

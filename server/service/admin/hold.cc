@@ -41,30 +41,28 @@ class HoldStream final : public MessageStream<v1::HoldEvent> {
 absl::Status HoldStream::Begin(const grpc::ByteBuffer& bytes) {
   v1::HoldRequest request;
   GEMMD_RETURN_IF_ERROR(Read(bytes, request));
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call().state().sessions().Use(call().tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call().UseSession(request.session_id()));
   session_ = use->shared_from_this();
   // Weak: the session must not keep a stream that is gone.
   const std::weak_ptr<MessageStream> weak = self();
-  GEMMD_ASSIGN_OR_RETURN(
-      auto ticket,
-      session_->Hold({
-          .ended =
-              [this, weak] {
-                const auto kept = weak.lock();
-                if (kept == nullptr) return;
-                Send(v1::HoldEvent::KIND_ENDED);
-                End(absl::OkStatus());
-              },
-          .replaced =
-              [this, weak] {
-                const auto kept = weak.lock();
-                if (kept == nullptr) return;
-                End(WithReason(absl::AbortedError("another stream holds this session now"),
-                               reason::kCancelled));
-              },
-      }));
-  ticket_ = ticket;
+  auto ticket = session_->Hold({
+      .ended =
+          [this, weak] {
+            const auto kept = weak.lock();
+            if (kept == nullptr) return;
+            Send(v1::HoldEvent::KIND_ENDED);
+            End(absl::OkStatus());
+          },
+      .replaced =
+          [this, weak] {
+            const auto kept = weak.lock();
+            if (kept == nullptr) return;
+            End(WithReason(absl::AbortedError("another stream holds this session now"),
+                           reason::kCancelled));
+          },
+  });
+  if (!ticket.ok()) return ticket.status();
+  ticket_ = *ticket;
   Send(v1::HoldEvent::KIND_HELD);
   return absl::OkStatus();
 }

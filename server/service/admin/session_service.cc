@@ -32,8 +32,7 @@ absl::Status OpenSession(Call& call, const v1::OpenSessionRequest& request,
 
 absl::Status KeepAlive(Call& call, const v1::KeepAliveRequest& request,
                        v1::KeepAliveResponse* response) {
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   if (const absl::Time expiry = use->expiry(); expiry != absl::InfiniteFuture()) {
     *response->mutable_expire_time() = ToProto(expiry);
   }
@@ -43,7 +42,7 @@ absl::Status KeepAlive(Call& call, const v1::KeepAliveRequest& request,
 void CloseSession(std::shared_ptr<PendingCall<v1::CloseSessionResponse>> call,
                   const v1::CloseSessionRequest& request) {
   ServerState& state = call->call().state();
-  auto use = state.sessions().Use(call->call().tenant(), request.session_id());
+  auto use = call->call().UseSession(request.session_id());
   if (!use.ok()) return call->Finish(use.status());
   // The answer comes when the session's last program has finished, from whichever thread that is
   // on.

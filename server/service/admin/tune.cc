@@ -84,13 +84,13 @@ absl::Status TuneStream::Give(DeviceTuner& tuner, std::vector<kernels::TuneShape
   last_.set_shapes(static_cast<int>(shapes.size()));
   // The order keeps the stream.
   const auto self = MessageStream::self();
-  GEMMD_ASSIGN_OR_RETURN(
-      auto order, tuner.Start({.shapes = std::move(shapes),
-                               .kernels = kernels,
-                               .measured = [this, self](const auto& result) { Add(result); },
-                               .ended = [this, self](absl::Status s) { Ended(std::move(s)); }}));
+  auto order = tuner.Start({.shapes = std::move(shapes),
+                            .kernels = kernels,
+                            .measured = [this, self](const auto& result) { Add(result); },
+                            .ended = [this, self](absl::Status s) { Ended(std::move(s)); }});
+  if (!order.ok()) return order.status();
   tuner_ = &tuner;
-  order_ = order;
+  order_ = *order;
   if (!cancelled_.ok()) tuner_->Cancel(order_, cancelled_);
   Send(last_);  // under the lock, before what the tuner has to say
   return absl::OkStatus();

@@ -23,10 +23,6 @@ void DescribePublished(const PublishedFacts& facts, v1::Buffer* proto) {
 
 }  // namespace
 
-absl::StatusOr<SessionUse> UseSession(Call& call, const std::string& session_id) {
-  return call.state().sessions().Use(call.tenant(), session_id);
-}
-
 absl::StatusOr<BufferRef> ResolveBuffer(Session& session, const std::string& id, Handle& handle) {
   GEMMD_ASSIGN_OR_RETURN(handle, ConvertHandle(id, "buffer_id"));
   return session.FindBuffer(handle);

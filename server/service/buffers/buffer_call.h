@@ -13,9 +13,6 @@
 
 namespace gemmd::server {
 
-// What every method begins with.
-absl::StatusOr<SessionUse> UseSession(Call& call, const std::string& session_id);
-
 // The buffer that a request names, and its handle.
 absl::StatusOr<BufferRef> ResolveBuffer(Session& session, const std::string& id, Handle& handle);
 

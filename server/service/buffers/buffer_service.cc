@@ -22,7 +22,7 @@ namespace {
 absl::Status CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
                           v1::Buffer* response) {
   GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_RETURN_IF_ERROR(CheckLabel(request.label()));
   GEMMD_ASSIGN_OR_RETURN(auto spec,
                          ConvertSpec(request.dtype(), request.shape(), request.size_bytes()));
@@ -45,7 +45,7 @@ absl::Status CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
 }
 
 absl::Status GetBuffer(Call& call, const v1::GetBufferRequest& request, v1::Buffer* response) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   Handle handle;
   GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
   FillBuffer(call.state(), handle, ref, response);
@@ -54,7 +54,7 @@ absl::Status GetBuffer(Call& call, const v1::GetBufferRequest& request, v1::Buff
 
 absl::Status ListBuffers(Call& call, const v1::ListBuffersRequest& request,
                          v1::ListBuffersResponse* response) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_ASSIGN_OR_RETURN(auto page, ConvertPage(request.page_size(), request.page_token()));
   const auto buffers = use->Buffers();
   const int64_t total = static_cast<int64_t>(buffers.size());
@@ -72,7 +72,7 @@ void DeleteBuffers(std::shared_ptr<PendingCall<v1::DeleteBuffersResponse>> call,
   const auto status = std::make_shared<absl::Status>();
   const std::shared_ptr<void> answer(nullptr, [=](void*) { call->Finish(*status); });
   *status = [&]() -> absl::Status {
-    GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call->call(), request.session_id()));
+    GEMMD_ASSIGN_OR_RETURN(auto use, call->call().UseSession(request.session_id()));
     if (request.buffer_ids_size() > kMost) {
       return absl::InvalidArgumentError(absl::StrCat("buffer_ids has ", request.buffer_ids_size(),
                                                      " entries, limit ", kMost,
@@ -91,7 +91,7 @@ void DeleteBuffers(std::shared_ptr<PendingCall<v1::DeleteBuffersResponse>> call,
 
 absl::Status PublishBuffer(Call& call, const v1::PublishBufferRequest& request,
                            v1::PublishBufferResponse*) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   Handle handle;
   GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
   PublishOptions options{.owner = std::string(call.principal_name()),
@@ -105,7 +105,7 @@ absl::Status PublishBuffer(Call& call, const v1::PublishBufferRequest& request,
 }
 
 absl::Status FindBuffer(Call& call, const v1::FindBufferRequest& request, v1::Buffer* response) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_ASSIGN_OR_RETURN(auto found,
                          call.state().published().Find(call.tenant(), request.name(), use->key()));
   const BufferRef ref{.buffer = std::move(found.buffer), .found = true};
@@ -116,7 +116,7 @@ absl::Status FindBuffer(Call& call, const v1::FindBufferRequest& request, v1::Bu
 
 absl::Status UnpublishBuffer(Call& call, const v1::UnpublishBufferRequest& request,
                              v1::UnpublishBufferResponse*) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   return call.state().published().Unpublish(call.tenant(), request.name(), request.unless_held());
 }
 

@@ -135,7 +135,7 @@ absl::Status ImportHost(Call& call, Session& session, const v1::ImportBufferRequ
 
 absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
                           v1::ExportBufferResponse* response) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   Handle handle;
   GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
   ShareSocket* share = call.state().share();
@@ -162,7 +162,7 @@ absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
 absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
                           v1::Buffer* response) {
   GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
-  GEMMD_ASSIGN_OR_RETURN(auto use, UseSession(call, request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_RETURN_IF_ERROR(CheckLabel(request.label()));
   const bool of_device = request.memory_kind() == v1::MEMORY_KIND_DEVICE_IMPORTED;
   if (!of_device && request.memory_kind() != v1::MEMORY_KIND_DEVICE &&

@@ -37,8 +37,7 @@ absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
   GEMMD_RETURN_IF_ERROR(call_.Read(bytes, request));
   GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
   GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call_.state().sessions().Use(call_.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call_.UseSession(request.session_id()));
   Handle handle;
   GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, request.buffer_id(), handle));
   const int64_t size = ref.buffer->spec().size_bytes;

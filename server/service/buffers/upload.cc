@@ -38,7 +38,7 @@ UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
 }
 
 absl::Status UploadStream::Begin(const UploadChunk& chunk) {
-  GEMMD_ASSIGN_OR_RETURN(auto use, call_.state().sessions().Use(call_.tenant(), chunk.session_id));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call_.UseSession(chunk.session_id));
   Handle handle;
   GEMMD_ASSIGN_OR_RETURN(auto ref, ResolveBuffer(*use, chunk.buffer_id, handle));
   if (ref.read_only()) {
@@ -75,7 +75,7 @@ absl::Status UploadStream::Take(const UploadChunk& chunk) {
                                                    size, "; send no more than it holds"));
   }
   // The session lives as long as bytes arrive.
-  if (auto use = use_->Use(call_.state().clock().Now()); !use.ok()) return use.status();
+  GEMMD_RETURN_IF_ERROR(use_->Use(call_.state().clock().Now()).status());
   uint32_t crc = 0;
   for (const auto& piece : chunk.data) crc = ExtendCrc32c(crc, piece);
   if (crc != chunk.crc32c) {

@@ -78,7 +78,7 @@ absl::Status GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request
                             v1::ArmedRegion* response) {
   ServerState& state = call.state();
   GEMMD_RETURN_IF_ERROR(state.CheckOpen());
-  GEMMD_ASSIGN_OR_RETURN(auto use, state.sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   ShareSocket* share = state.share();
   if (share == nullptr) {
     return WithReason(absl::FailedPreconditionError("this server offers no shared memory "
@@ -102,8 +102,7 @@ absl::Status GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request
 
 absl::Status ArmPlan(Call& call, const v1::ArmPlanRequest& request, v1::ArmedPlan* response) {
   GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_ASSIGN_OR_RETURN(auto plan_id, ConvertHandle(request.plan_id(), "plan_id"));
   GEMMD_ASSIGN_OR_RETURN(auto options, ConvertOptions(request));
   GEMMD_ASSIGN_OR_RETURN(auto rebind, ConvertRebindings(request.rebind()));
@@ -121,8 +120,7 @@ absl::Status ArmPlan(Call& call, const v1::ArmPlanRequest& request, v1::ArmedPla
 }
 
 absl::Status DisarmPlan(Call& call, const v1::DisarmPlanRequest& request, v1::DisarmPlanResponse*) {
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   if (request.slots().empty() || request.slots_size() > static_cast<int>(GEMMD_ARMED_MAX_SLOTS)) {
     return absl::InvalidArgumentError(absl::StrCat("slots has ", request.slots_size(),
                                                    " entries; name 1 to ", GEMMD_ARMED_MAX_SLOTS));
@@ -133,8 +131,7 @@ absl::Status DisarmPlan(Call& call, const v1::DisarmPlanRequest& request, v1::Di
 
 absl::Status ListArmed(Call& call, const v1::ListArmedRequest& request,
                        v1::ListArmedResponse* response) {
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   const auto region = use->armed();
   if (region == nullptr) return absl::OkStatus();
   for (const ArmedRegion::SlotInfo& info : region->List()) Fill(info, response->add_slots());

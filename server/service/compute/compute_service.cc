@@ -97,8 +97,7 @@ absl::Status Programs::SubmitPlan(const grpc::ByteBuffer& request, ExecuteCall::
 
 absl::Status CreatePlan(Call& call, const v1::CreatePlanRequest& request, v1::Plan* response) {
   GEMMD_RETURN_IF_ERROR(call.state().CheckOpen());
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_ASSIGN_OR_RETURN(auto plan, PrepareNewPlan(*use, request));
   GEMMD_ASSIGN_OR_RETURN(auto handle, use->AddPlan(plan));
   response->set_plan_id(ToBytes(handle));
@@ -116,8 +115,7 @@ absl::Status CreatePlan(Call& call, const v1::CreatePlanRequest& request, v1::Pl
 }
 
 absl::Status DeletePlan(Call& call, const v1::DeletePlanRequest& request, v1::DeletePlanResponse*) {
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call.state().sessions().Use(call.tenant(), request.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call.UseSession(request.session_id()));
   GEMMD_ASSIGN_OR_RETURN(auto handle, ConvertHandle(request.plan_id(), "plan_id"));
   return use->DeletePlan(handle);
 }

@@ -44,8 +44,7 @@ absl::Status ExecuteCall::Start(Request request, Prepare prepare) {
   GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
   if (!request.op_id.ok()) return request.op_id.status();
   GEMMD_ASSIGN_OR_RETURN(auto priority, Convert(request.priority));
-  GEMMD_ASSIGN_OR_RETURN(auto use,
-                         call_.state().sessions().Use(call_.tenant(), request.session_id));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call_.UseSession(request.session_id));
   GEMMD_ASSIGN_OR_RETURN(auto run, prepare(std::move(use)));
   run.priority = priority;
   run.deadline = call_.deadline();

@@ -44,7 +44,7 @@ absl::Status QueueStream::Open(const v1::QueueOpen& open) {
   GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
   GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
   GEMMD_ASSIGN_OR_RETURN(auto priority, Convert(open.priority()));
-  GEMMD_ASSIGN_OR_RETURN(auto use, call_.state().sessions().Use(call_.tenant(), open.session_id()));
+  GEMMD_ASSIGN_OR_RETURN(auto use, call_.UseSession(open.session_id()));
   priority_ = priority;
   report_ = open.report();
   kernels_ = open.deterministic() ? Kernels::kShipped : Kernels::kBest;
@@ -56,20 +56,18 @@ absl::Status QueueStream::Open(const v1::QueueOpen& open) {
     const auto end = [weak](absl::Status status) {
       if (auto stream = weak.lock()) stream->EndAfterAnswers(std::move(status));
     };
-    GEMMD_ASSIGN_OR_RETURN(
-        auto ticket,
-        session_->Hold({.ended =
-                            [end] {
-                              end(WithReason(absl::NotFoundError("the session has ended"),
-                                             reason::kSessionGone));
-                            },
-                        .replaced =
-                            [end] {
-                              end(WithReason(
-                                  absl::AbortedError("another stream holds this session now"),
-                                  reason::kCancelled));
-                            }}));
-    hold_ticket_ = ticket;
+    auto ticket = session_->Hold(
+        {.ended =
+             [end] {
+               end(WithReason(absl::NotFoundError("the session has ended"), reason::kSessionGone));
+             },
+         .replaced =
+             [end] {
+               end(WithReason(absl::AbortedError("another stream holds this session now"),
+                              reason::kCancelled));
+             }});
+    if (!ticket.ok()) return ticket.status();
+    hold_ticket_ = *ticket;
   }
   {
     absl::MutexLock lock(&mutex_);

@@ -20,6 +20,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/engine/observe/span_queue.h"
@@ -97,6 +98,10 @@ class Call {
   Method& method() { return method_; }
   ServerState& state() { return method_.state(); }
   Tenant& tenant() { return *principal_->tenant; }
+  // The caller's session of that handle, claimed.
+  absl::StatusOr<SessionUse> UseSession(std::string_view session_id) {
+    return state().sessions().Use(tenant(), session_id);
+  }
   Role role() const { return principal_->role; }
   std::string_view principal_name() const { return principal_->name; }
   absl::Time deadline() const;

@@ -33,7 +33,7 @@ absl::Status CheckOptions(const std::vector<std::string>& targets, const Replica
   ClientOptions client = options.client;
   client.connect_timeout = absl::ZeroDuration();  // the options alone: nobody is called
   for (const std::string& target : targets) {
-    if (auto fits = Client::Connect(target, client); !fits.ok()) return fits.status();
+    GEMMD_RETURN_IF_ERROR(Client::Connect(target, client).status());
   }
   return absl::OkStatus();
 }

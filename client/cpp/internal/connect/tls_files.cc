@@ -92,9 +92,7 @@ absl::StatusOr<bool> KeyMatches(const TlsOptions& tls) {
 }  // namespace
 
 absl::Status CheckTlsFiles(const TlsOptions& tls) {
-  if (!tls.ca_file.empty()) {
-    if (auto ca = ReadCertificate("ca_file", tls.ca_file); !ca.ok()) return ca.status();
-  }
+  if (!tls.ca_file.empty()) GEMMD_RETURN_IF_ERROR(ReadCertificate("ca_file", tls.ca_file).status());
   if (tls.cert_file.empty() != tls.key_file.empty()) {
     return absl::InvalidArgumentError(
         "cert_file and key_file belong together: give both, or neither");
