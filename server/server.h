@@ -9,7 +9,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "server/engine/config.h"
 
 namespace gemmd::server {

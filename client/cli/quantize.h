@@ -3,8 +3,6 @@
 #ifndef GEMMD_CLIENT_CLI_QUANTIZE_H_
 #define GEMMD_CLIENT_CLI_QUANTIZE_H_
 
-#include <span>
-
 #include "absl/strings/string_view.h"
 #include "client/cli/files/dtype.h"
 #include "client/cpp/types.h"

@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace gemmd::cli {
 
 // What a page is shown on.

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"

@@ -1,4 +1,3 @@
-#include "absl/strings/str_cat.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"

@@ -6,11 +6,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cli/load/weight.h"
 #include "client/cpp/client.h"

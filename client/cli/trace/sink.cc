@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "client/cli/args/output.h"
 #include "status/propagate.h"

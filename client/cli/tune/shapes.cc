@@ -1,6 +1,5 @@
 #include "client/cli/tune/shapes.h"
 
-#include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"

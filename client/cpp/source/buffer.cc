@@ -1,7 +1,5 @@
 #include "client/cpp/buffer.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 #include "client/cpp/tensor.h"
 
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"

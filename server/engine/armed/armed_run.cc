@@ -1,6 +1,5 @@
 // From a ring to a job, and from a job's end to the words that the client waits for.
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 

@@ -5,7 +5,6 @@
 #ifndef GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_
 #define GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_
 
-#include <cstdint>
 #include <string_view>
 #include <vector>
 

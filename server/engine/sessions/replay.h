@@ -5,7 +5,6 @@
 #ifndef GEMMD_SERVER_ENGINE_SESSIONS_REPLAY_H_
 #define GEMMD_SERVER_ENGINE_SESSIONS_REPLAY_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>

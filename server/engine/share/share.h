@@ -14,7 +14,6 @@
 #ifndef GEMMD_SERVER_ENGINE_SHARE_SHARE_H_
 #define GEMMD_SERVER_ENGINE_SHARE_SHARE_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

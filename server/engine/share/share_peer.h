@@ -3,7 +3,6 @@
 #ifndef GEMMD_SERVER_ENGINE_SHARE_SHARE_PEER_H_
 #define GEMMD_SERVER_ENGINE_SHARE_SHARE_PEER_H_
 
-#include <cstddef>
 #include <string>
 #include <vector>
 

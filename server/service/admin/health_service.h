@@ -10,7 +10,6 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"

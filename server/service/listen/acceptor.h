@@ -11,7 +11,6 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <sys/socket.h>
-#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include <string_view>
 #include <thread>
 #include <variant>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"

@@ -4,7 +4,6 @@
 #ifndef GEMMD_SERVER_SERVICE_WIRE_CONVERT_H_
 #define GEMMD_SERVER_SERVICE_WIRE_CONVERT_H_
 
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

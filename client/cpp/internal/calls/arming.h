@@ -4,7 +4,6 @@
 #define GEMMD_CLIENT_CPP_INTERNAL_CALLS_ARMING_H_
 
 #include <memory>
-#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"

@@ -15,7 +15,6 @@
 #include <grpcpp/support/sync_stream.h>
 
 #include <memory>
-#include <string>
 
 #include "absl/strings/string_view.h"
 

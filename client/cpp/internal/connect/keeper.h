@@ -6,7 +6,6 @@
 #include <grpcpp/completion_queue.h>
 
 #include <functional>
-#include <memory>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"

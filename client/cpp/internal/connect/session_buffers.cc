@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client/cpp/internal/calls/paged.h"
 #include "client/cpp/internal/connect/buffer_state.h"
 #include "client/cpp/internal/connect/session_core.h"

@@ -4,9 +4,6 @@
 #ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TOKEN_FILE_H_
 #define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TOKEN_FILE_H_
 
-#include <sys/types.h>
-
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

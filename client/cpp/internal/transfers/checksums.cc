@@ -1,6 +1,5 @@
 #include "client/cpp/internal/transfers/checksums.h"
 
-#include <algorithm>
 #include <system_error>
 
 #include "client/cpp/internal/transfers/crc32c.h"

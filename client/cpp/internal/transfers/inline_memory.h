@@ -6,9 +6,7 @@
 #define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_INLINE_MEMORY_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"

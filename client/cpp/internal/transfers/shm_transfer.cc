@@ -1,7 +1,6 @@
 #include "client/cpp/internal/transfers/shm_transfer.h"
 
 #include <functional>
-#include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
