@@ -1,6 +1,8 @@
 #include "client/cli/quantize.h"
 
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 
 namespace gemmd::cli {
 namespace {
@@ -20,6 +22,11 @@ constexpr QuantizeMode kModes[] = {
 static_assert(std::size(kModes) == std::size(kQuantizeNames),
               "a name without a mode, or the reverse");
 
+constexpr std::pair<files::DType, DType> kDTypes[] = {
+    {files::DType::kF32, DType::kF32},   {files::DType::kBf16, DType::kBF16},
+    {files::DType::kF16, DType::kF16},   {files::DType::kE4m3, DType::kE4M3},
+    {files::DType::kE5m2, DType::kE5M2}, {files::DType::kI8, DType::kI8}};
+
 }  // namespace
 
 const QuantizeMode& QuantizeModeOf(absl::string_view name) {
@@ -30,40 +37,17 @@ const QuantizeMode& QuantizeModeOf(absl::string_view name) {
 }
 
 DType ToClient(files::DType dtype) {
-  switch (dtype) {
-    case files::DType::kF32:
-      return DType::kF32;
-    case files::DType::kBf16:
-      return DType::kBF16;
-    case files::DType::kF16:
-      return DType::kF16;
-    case files::DType::kE4m3:
-      return DType::kE4M3;
-    case files::DType::kE5m2:
-      return DType::kE5M2;
-    case files::DType::kI8:
-      return DType::kI8;
-    case files::DType::kF64:
-      break;
+  for (const auto& [of_file, of_client] : kDTypes) {
+    if (of_file == dtype) return of_client;
   }
   return DType::kUnspecified;
 }
 
 files::DType ToFile(DType dtype) {
-  switch (dtype) {
-    case DType::kBF16:
-      return files::DType::kBf16;
-    case DType::kF16:
-      return files::DType::kF16;
-    case DType::kE4M3:
-      return files::DType::kE4m3;
-    case DType::kE5M2:
-      return files::DType::kE5m2;
-    case DType::kI8:
-      return files::DType::kI8;
-    default:
-      return files::DType::kF32;
+  for (const auto& [of_file, of_client] : kDTypes) {
+    if (of_client == dtype) return of_file;
   }
+  return files::DType::kF32;
 }
 
 }  // namespace gemmd::cli

@@ -24,26 +24,17 @@ constexpr int kMostEvents = 2048;
 constexpr absl::Duration kPatience = absl::Seconds(10);
 constexpr absl::Duration kPatienceWhenDraining = absl::Milliseconds(500);
 
-v1::TraceEvent::Kind KindOf(TimelineEvent::Kind kind) {
-  switch (kind) {
-    case TimelineEvent::Kind::kQueue:
-      return v1::TraceEvent::KIND_QUEUE;
-    case TimelineEvent::Kind::kLaunch:
-      return v1::TraceEvent::KIND_LAUNCH;
-    case TimelineEvent::Kind::kDevice:
-      return v1::TraceEvent::KIND_DEVICE;
-    case TimelineEvent::Kind::kOp:
-      return v1::TraceEvent::KIND_OP;
-    case TimelineEvent::Kind::kTransfer:
-      return v1::TraceEvent::KIND_TRANSFER;
-    case TimelineEvent::Kind::kCall:
-      return v1::TraceEvent::KIND_CALL;
-  }
-  return v1::TraceEvent::KIND_UNSPECIFIED;
-}
+// The wire's numbers are ours and one, so that a cast converts.
+constexpr int Number(TimelineEvent::Kind kind) { return static_cast<int>(kind) + 1; }
+static_assert(Number(TimelineEvent::Kind::kQueue) == v1::TraceEvent::KIND_QUEUE);
+static_assert(Number(TimelineEvent::Kind::kLaunch) == v1::TraceEvent::KIND_LAUNCH);
+static_assert(Number(TimelineEvent::Kind::kDevice) == v1::TraceEvent::KIND_DEVICE);
+static_assert(Number(TimelineEvent::Kind::kOp) == v1::TraceEvent::KIND_OP);
+static_assert(Number(TimelineEvent::Kind::kTransfer) == v1::TraceEvent::KIND_TRANSFER);
+static_assert(Number(TimelineEvent::Kind::kCall) == v1::TraceEvent::KIND_CALL);
 
 void Fill(const TimelineEvent& event, absl::Time begin, v1::TraceEvent& proto) {
-  proto.set_kind(KindOf(event.kind));
+  proto.set_kind(static_cast<v1::TraceEvent::Kind>(Number(event.kind)));
   proto.set_begin_ns(absl::ToInt64Nanoseconds(event.begin - begin));
   proto.set_duration_ns(absl::ToInt64Nanoseconds(event.duration));
   proto.set_device(event.device.data(), event.device.size());

@@ -63,6 +63,15 @@ absl::StatusOr<kernels::DType> Convert(v1::DType dtype, std::string_view field) 
 
 namespace {
 
+// An enum's number, which protobuf lets be any.
+template <typename Enum>
+absl::Status CheckEnum(absl::string_view field, Enum number) {
+  const auto* const type = google::protobuf::GetEnumDescriptor<Enum>();
+  if (type->FindValueByNumber(number) != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " ", static_cast<int>(number), " is not known here"));
+}
+
 absl::Status CheckExtent(std::string_view name, int64_t value) {
   if (value > 0 && value <= (int64_t{1} << 40)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -92,11 +101,7 @@ int Alignment(const kernels::OperandTraits& traits, int64_t lines, int64_t batch
 
 absl::Status CheckGate(const v1::MatmulProblem& proto) {
   if (!proto.has_gate()) return absl::OkStatus();
-  if (!v1::Activation_IsValid(proto.gate().activation())) {
-    return absl::InvalidArgumentError(absl::StrCat("problem.gate.activation ",
-                                                   static_cast<int>(proto.gate().activation()),
-                                                   " is not known here"));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckEnum("problem.gate.activation", proto.gate().activation()));
   if (proto.n() % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("problem.n=", proto.n(), " is odd, but a gate halves it"));
@@ -109,22 +114,6 @@ absl::Status CheckGate(const v1::MatmulProblem& proto) {
   if (proto.has_c() || proto.activation() != v1::ACTIVATION_NONE) {
     return absl::InvalidArgumentError(
         "problem has a gate and a C or an activation; a matmul has the one or the other");
-  }
-  return absl::OkStatus();
-}
-
-// A field with an enum's number, which protobuf lets be any.
-struct EnumField {
-  absl::string_view name;
-  bool known = false;
-  int number = 0;
-};
-
-absl::Status CheckEnums(absl::string_view message, absl::Span<const EnumField> fields) {
-  for (const EnumField& field : fields) {
-    if (field.known) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(message, ".", field.name, " ", field.number, " is not known here"));
   }
   return absl::OkStatus();
 }
@@ -161,10 +150,7 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   }
   GEMMD_ASSIGN_OR_RETURN(auto a, Traits(operand, proto.a_granularity()));
   GEMMD_ASSIGN_OR_RETURN(auto b, Traits(b_dtype, proto.b_granularity()));
-  if (!v1::Activation_IsValid(proto.activation())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "problem.activation ", static_cast<int>(proto.activation()), " is not known here"));
-  }
+  GEMMD_RETURN_IF_ERROR(CheckEnum("problem.activation", proto.activation()));
   problem.a = a;
   problem.b = b;
   problem.a.leading_stride = problem.k;
@@ -193,16 +179,11 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
 absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& proto) {
   GEMMD_ASSIGN_OR_RETURN(auto operands, Convert(proto.operand_dtype(), "grouped.operand_dtype"));
   GEMMD_ASSIGN_OR_RETURN(auto output, Convert(proto.output_dtype(), "grouped.output_dtype"));
-  absl::Status known = CheckEnums(
-      "grouped", {{"a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
-                   proto.a_granularity()},
-                  {"b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
-                   proto.b_granularity()},
-                  {"layout", v1::GroupLayout_IsValid(proto.layout()), proto.layout()},
-                  {"activation", v1::Activation_IsValid(proto.activation()), proto.activation()},
-                  {"gate.activation", v1::Activation_IsValid(proto.gate().activation()),
-                   proto.gate().activation()}});
-  if (!known.ok()) return known;
+  GEMMD_RETURN_IF_ERROR(CheckEnum("grouped.a_granularity", proto.a_granularity()));
+  GEMMD_RETURN_IF_ERROR(CheckEnum("grouped.b_granularity", proto.b_granularity()));
+  GEMMD_RETURN_IF_ERROR(CheckEnum("grouped.layout", proto.layout()));
+  GEMMD_RETURN_IF_ERROR(CheckEnum("grouped.activation", proto.activation()));
+  GEMMD_RETURN_IF_ERROR(CheckEnum("grouped.gate.activation", proto.gate().activation()));
   kernels::GroupedProblem problem;
   problem.groups = proto.groups();
   problem.m = proto.m();
@@ -228,27 +209,23 @@ absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& 
 }
 
 absl::StatusOr<kernels::KGroupedProblem> Convert(const v1::KGroupedMatmulProblem& proto) {
-  auto a = Convert(proto.a_dtype(), "k_grouped.a_dtype");
-  if (!a.ok()) return a.status();
-  auto b =
-      proto.b_dtype() == v1::DTYPE_UNSPECIFIED ? a : Convert(proto.b_dtype(), "k_grouped.b_dtype");
-  if (!b.ok()) return b.status();
+  GEMMD_ASSIGN_OR_RETURN(const auto a, Convert(proto.a_dtype(), "k_grouped.a_dtype"));
+  auto b = a;
+  if (proto.b_dtype() != v1::DTYPE_UNSPECIFIED) {
+    GEMMD_ASSIGN_OR_RETURN(b, Convert(proto.b_dtype(), "k_grouped.b_dtype"));
+  }
   GEMMD_ASSIGN_OR_RETURN(auto output, Convert(proto.output_dtype(), "k_grouped.output_dtype"));
-  absl::Status known = CheckEnums(
-      "k_grouped", {{"a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
-                     proto.a_granularity()},
-                    {"b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
-                     proto.b_granularity()},
-                    {"layout", v1::GroupLayout_IsValid(proto.layout()), proto.layout()}});
-  if (!known.ok()) return known;
+  GEMMD_RETURN_IF_ERROR(CheckEnum("k_grouped.a_granularity", proto.a_granularity()));
+  GEMMD_RETURN_IF_ERROR(CheckEnum("k_grouped.b_granularity", proto.b_granularity()));
+  GEMMD_RETURN_IF_ERROR(CheckEnum("k_grouped.layout", proto.layout()));
   kernels::KGroupedProblem problem;
   problem.groups = proto.groups();
   problem.m = proto.m();
   problem.n = proto.n();
   problem.k = proto.k();
   problem.layout = static_cast<kernels::GroupLayout>(proto.layout());
-  problem.a = *a;
-  problem.b = *b;
+  problem.a = a;
+  problem.b = b;
   problem.out = output;
   problem.a_granularity = static_cast<kernels::ScaleGranularity>(proto.a_granularity());
   problem.b_granularity = static_cast<kernels::ScaleGranularity>(proto.b_granularity());
