@@ -1,8 +1,7 @@
 // ChildProcess: another process of this program, which is given its config (--config-fd) and tells
 // through a pipe (--ready-fd) that it serves.
 
-#ifndef GEMMD_SERVER_CHILD_PROCESS_H_
-#define GEMMD_SERVER_CHILD_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -48,5 +47,3 @@ class ChildProcess {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CHILD_PROCESS_H_

@@ -1,8 +1,7 @@
 // What connections may take of this process: from the config and, where it leaves that open, from
 // the machine.
 
-#ifndef GEMMD_SERVER_CONNECTION_LIMITS_H_
-#define GEMMD_SERVER_CONNECTION_LIMITS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ guard::ConnectionLimits LimitsOf(const Config& config);
 int64_t ReceiveQuotaBytes(const ConnectionsConfig& config);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONNECTION_LIMITS_H_

@@ -2,8 +2,7 @@
 // client/cpp/default_target.h and
 // client/python/src/gemmd/_connection/target.py.
 
-#ifndef GEMMD_SERVER_DEFAULT_LISTENERS_H_
-#define GEMMD_SERVER_DEFAULT_LISTENERS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -15,5 +14,3 @@ namespace gemmd::server {
 std::vector<std::string> DefaultListeners();
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_DEFAULT_LISTENERS_H_

@@ -2,8 +2,7 @@
 // error makes every CUDA call of its process fail, those for other GPUs too; a GPU in a process of
 // its own faults alone. The process that keeps them makes no CUDA call itself.
 
-#ifndef GEMMD_SERVER_DEVICE_PROCESSES_H_
-#define GEMMD_SERVER_DEVICE_PROCESSES_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -61,5 +60,3 @@ class DeviceProcesses {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_DEVICE_PROCESSES_H_

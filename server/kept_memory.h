@@ -1,7 +1,6 @@
 // What malloc keeps of what is freed, and how it is given back.
 
-#ifndef GEMMD_SERVER_KEPT_MEMORY_H_
-#define GEMMD_SERVER_KEPT_MEMORY_H_
+#pragma once
 
 namespace gemmd::server {
 
@@ -15,5 +14,3 @@ void KeepFreedMemory();
 void GiveBackFreedMemory();
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_KEPT_MEMORY_H_

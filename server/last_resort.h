@@ -1,8 +1,7 @@
 // LastResort: ends the process at a set time, however it hangs. A drain that is over leaves work
 // behind that may not end by itself: a program on a GPU, a call that nobody finishes.
 
-#ifndef GEMMD_SERVER_LAST_RESORT_H_
-#define GEMMD_SERVER_LAST_RESORT_H_
+#pragma once
 
 #include <thread>
 
@@ -37,5 +36,3 @@ class LastResort {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_LAST_RESORT_H_

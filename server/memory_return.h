@@ -2,8 +2,7 @@
 // in blocks below 32 MiB (kept_memory.h), so that messages do not fault their pages in again, and
 // by itself would keep it for good.
 
-#ifndef GEMMD_SERVER_MEMORY_RETURN_H_
-#define GEMMD_SERVER_MEMORY_RETURN_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -63,5 +62,3 @@ class MemoryReturn {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_MEMORY_RETURN_H_

@@ -1,7 +1,6 @@
 // gemmd's command line.
 
-#ifndef GEMMD_SERVER_OPTIONS_H_
-#define GEMMD_SERVER_OPTIONS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -29,5 +28,3 @@ Options ParseOptions(int argc, char** argv);
 std::vector<std::string> DeviceCommand(const Options& options, const std::string& device);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_OPTIONS_H_

@@ -1,7 +1,6 @@
 // The places on this machine that a config wants: folders of Unix sockets, and addresses to bind.
 
-#ifndef GEMMD_SERVER_PLACES_H_
-#define GEMMD_SERVER_PLACES_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -26,5 +25,3 @@ absl::Status CheckPlaces(const Config& config);
 std::vector<std::string> AddressesInUse(const Config& config);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_PLACES_H_

@@ -1,7 +1,6 @@
 // What the process makes sure of before it does anything else.
 
-#ifndef GEMMD_SERVER_PROCESS_START_H_
-#define GEMMD_SERVER_PROCESS_START_H_
+#pragma once
 
 #include "absl/status/status.h"
 
@@ -20,5 +19,3 @@ void ExplainUncaughtExceptions();
 absl::Status CheckRoom();
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_PROCESS_START_H_

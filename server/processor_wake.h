@@ -4,8 +4,7 @@
 // sleep meanwhile takes 40 us and more to come back on many virtual machines. The kernel keeps a
 // bound on that for as long as a file holds it.
 
-#ifndef GEMMD_SERVER_PROCESSOR_WAKE_H_
-#define GEMMD_SERVER_PROCESSOR_WAKE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -45,5 +44,3 @@ class ProcessorWake {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_PROCESSOR_WAKE_H_

@@ -1,7 +1,6 @@
 // Telling whoever started gemmd that it serves, and where.
 
-#ifndef GEMMD_SERVER_READY_FILE_H_
-#define GEMMD_SERVER_READY_FILE_H_
+#pragma once
 
 #include <string>
 
@@ -21,5 +20,3 @@ absl::Status WriteReadyFile(const std::string& path, const std::string& text);
 absl::Status WriteReadyFd(int fd, const std::string& text);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_READY_FILE_H_

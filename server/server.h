@@ -1,7 +1,6 @@
 // Server: the daemon, whole. Owns everything in construction order; main.cc drives it by signals.
 
-#ifndef GEMMD_SERVER_SERVER_H_
-#define GEMMD_SERVER_SERVER_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -51,5 +50,3 @@ class Server {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVER_H_

@@ -1,8 +1,7 @@
 // Telling systemd, or whoever starts services as it does, how far gemmd is: a datagram to the
 // socket that the environment's NOTIFY_SOCKET names (sd_notify(3), without its library).
 
-#ifndef GEMMD_SERVER_SERVICE_MANAGER_H_
-#define GEMMD_SERVER_SERVICE_MANAGER_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -17,5 +16,3 @@ inline constexpr absl::string_view kDraining = "STOPPING=1";
 absl::Status TellServiceManager(absl::string_view state);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_MANAGER_H_

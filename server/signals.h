@@ -1,7 +1,6 @@
 // SIGTERM, SIGINT and SIGHUP, taken by the main thread when it asks for them.
 
-#ifndef GEMMD_SERVER_SIGNALS_H_
-#define GEMMD_SERVER_SIGNALS_H_
+#pragma once
 
 #include <signal.h>
 
@@ -22,5 +21,3 @@ class Signals {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SIGNALS_H_

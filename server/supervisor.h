@@ -5,8 +5,7 @@
 // time twice as late, up to 30 s, until it has served for a minute. One that ends before it has
 // ever served ends the whole: its config is wrong, or its device is not there.
 
-#ifndef GEMMD_SERVER_SUPERVISOR_H_
-#define GEMMD_SERVER_SUPERVISOR_H_
+#pragma once
 
 #include <cstddef>
 #include <optional>
@@ -60,5 +59,3 @@ class Supervisor {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SUPERVISOR_H_

@@ -8,8 +8,7 @@
 //
 // Where the error is changed on its way, or something is cleaned up first, write the `if` out.
 
-#ifndef GEMMD_STATUS_PROPAGATE_H_
-#define GEMMD_STATUS_PROPAGATE_H_
+#pragma once
 
 #include <utility>
 
@@ -31,5 +30,3 @@
   target = *std::move(result)
 #define GEMMD_STATUS_OR_(line) GEMMD_STATUS_OR__(line)
 #define GEMMD_STATUS_OR__(line) status_or_##line
-
-#endif  // GEMMD_STATUS_PROPAGATE_H_

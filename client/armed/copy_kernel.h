@@ -1,8 +1,7 @@
 // The kernel that hands a small x over: it takes the done word back, copies, and sets the slot's
 // gate behind both. On a stream it takes the place of three entries, a copy and two writes.
 
-#ifndef GEMMD_CLIENT_ARMED_COPY_KERNEL_H_
-#define GEMMD_CLIENT_ARMED_COPY_KERNEL_H_
+#pragma once
 
 #include <cstddef>
 
@@ -29,5 +28,3 @@ constexpr unsigned CopyThreads(size_t chunks) {
 }
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_COPY_KERNEL_H_

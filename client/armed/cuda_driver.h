@@ -1,8 +1,7 @@
 // The calls of CUDA's driver that ringing a slot from a stream takes, from libcuda.so.1 opened at
 // run time: nothing here needs CUDA to be built, or to run where nobody asks for a stream.
 
-#ifndef GEMMD_CLIENT_ARMED_CUDA_DRIVER_H_
-#define GEMMD_CLIENT_ARMED_CUDA_DRIVER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -77,5 +76,3 @@ class CudaDriver {
 bool CopiesByKernel(uint64_t to, uint64_t from, size_t size_bytes);
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_CUDA_DRIVER_H_

@@ -1,7 +1,6 @@
 // Whether the daemon behind a share socket lives. Plain C++, as all of this folder.
 
-#ifndef GEMMD_CLIENT_ARMED_DAEMON_WATCH_H_
-#define GEMMD_CLIENT_ARMED_DAEMON_WATCH_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -37,5 +36,3 @@ class DaemonWatch {
 };
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_DAEMON_WATCH_H_

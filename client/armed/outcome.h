@@ -1,8 +1,7 @@
 // What a call of this folder came to: a code of google.rpc.Code and, unless it is 0, a message.
 // Plain C++ without Abseil, because the Python package compiles these files by itself.
 
-#ifndef GEMMD_CLIENT_ARMED_OUTCOME_H_
-#define GEMMD_CLIENT_ARMED_OUTCOME_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -30,5 +29,3 @@ struct [[nodiscard]] Outcome {
 };
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_OUTCOME_H_

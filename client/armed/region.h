@@ -2,8 +2,7 @@
 // protocol): mapped, made reachable for GPUs, and watched, so that nobody waits for a daemon that
 // is gone.
 
-#ifndef GEMMD_CLIENT_ARMED_REGION_H_
-#define GEMMD_CLIENT_ARMED_REGION_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -112,5 +111,3 @@ class Region {
 };
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_REGION_H_

@@ -1,7 +1,6 @@
 // One armed plan as its caller rings it and waits for it.
 
-#ifndef GEMMD_CLIENT_ARMED_SLOT_H_
-#define GEMMD_CLIENT_ARMED_SLOT_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -94,5 +93,3 @@ class Slot {
 };
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_SLOT_H_

@@ -1,7 +1,6 @@
 // The region's 32-bit words as both sides access them: a plain word of shared memory, atomically.
 
-#ifndef GEMMD_CLIENT_ARMED_WORDS_H_
-#define GEMMD_CLIENT_ARMED_WORDS_H_
+#pragma once
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -48,5 +47,3 @@ inline void Pause() {
 }
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_CLIENT_ARMED_WORDS_H_

@@ -1,8 +1,7 @@
 // Every command of gemmctl. A new one: cmd_x.cc defining kXCommand, a line here, a line in
 // commands.cc, one in CMake.
 
-#ifndef GEMMD_CLIENT_CLI_COMMANDS_H_
-#define GEMMD_CLIENT_CLI_COMMANDS_H_
+#pragma once
 
 #include "client/cli/args/command.h"
 
@@ -41,5 +40,3 @@ std::span<const Flag> GlobalFlags();
 const CommandTable& Commands();
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_COMMANDS_H_

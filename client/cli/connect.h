@@ -1,7 +1,6 @@
 // From the global flags to a connected client, and from the client library's errors to exit codes.
 
-#ifndef GEMMD_CLIENT_CLI_CONNECT_H_
-#define GEMMD_CLIENT_CLI_CONNECT_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -31,5 +30,3 @@ std::vector<std::string> SecurityFlags(const Args& args);
 absl::Status Explained(const absl::Status& status, absl::string_view target);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_CONNECT_H_

@@ -1,7 +1,6 @@
 // How gemmctl shows devices: the same columns and the same keys wherever they appear.
 
-#ifndef GEMMD_CLIENT_CLI_DEVICE_VIEW_H_
-#define GEMMD_CLIENT_CLI_DEVICE_VIEW_H_
+#pragma once
 
 #include <string>
 
@@ -29,5 +28,3 @@ std::string TemperatureText(const v1::Device& device);
 std::string NodeText(const v1::Device& device);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_DEVICE_VIEW_H_

@@ -1,7 +1,6 @@
 // Messages of the API as --json prints them.
 
-#ifndef GEMMD_CLIENT_CLI_DOCUMENT_H_
-#define GEMMD_CLIENT_CLI_DOCUMENT_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 #include <google/protobuf/timestamp.pb.h>
@@ -29,5 +28,3 @@ std::string NameOf(Enum value) {
 }
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_DOCUMENT_H_

@@ -1,8 +1,7 @@
 // Matrix files as the commands take them: with --dtype, notes for the user, and the right exit
 // code.
 
-#ifndef GEMMD_CLIENT_CLI_LOAD_FILE_H_
-#define GEMMD_CLIENT_CLI_LOAD_FILE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -36,5 +35,3 @@ absl::StatusOr<files::MatrixWriter> CreateFile(const Args& args, const std::stri
 absl::Status CommitFile(files::MatrixWriter& writer);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_LOAD_FILE_H_

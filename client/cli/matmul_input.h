@@ -1,7 +1,6 @@
 // An operand of 'gemmctl matmul': a matrix file, or a published weight ("@m/w").
 
-#ifndef GEMMD_CLIENT_CLI_MATMUL_INPUT_H_
-#define GEMMD_CLIENT_CLI_MATMUL_INPUT_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -41,5 +40,3 @@ class MatmulInput {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_MATMUL_INPUT_H_

@@ -1,8 +1,7 @@
 // One matmul of files through the daemon: matrices up, quantised there, multiplied, D back, and
 // what to check it against.
 
-#ifndef GEMMD_CLIENT_CLI_MATMUL_JOB_H_
-#define GEMMD_CLIENT_CLI_MATMUL_JOB_H_
+#pragma once
 
 #include <cstddef>
 #include <optional>
@@ -109,5 +108,3 @@ class MatmulJob {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_MATMUL_JOB_H_

@@ -1,7 +1,6 @@
 // What `gemmctl matmul` says about what it did.
 
-#ifndef GEMMD_CLIENT_CLI_MATMUL_REPORT_H_
-#define GEMMD_CLIENT_CLI_MATMUL_REPORT_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -31,5 +30,3 @@ std::string ReportText(const MatmulReport& report);
 std::string VerifyText(const VerifyReport& report);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_MATMUL_REPORT_H_

@@ -1,7 +1,6 @@
 // A bearer token and the line by which a server knows it.
 
-#ifndef GEMMD_CLIENT_CLI_NEW_TOKEN_H_
-#define GEMMD_CLIENT_CLI_NEW_TOKEN_H_
+#pragma once
 
 #include <string>
 
@@ -28,5 +27,3 @@ absl::Status Check(const TokenLine& line);
 std::string Text(const TokenLine& line, absl::string_view token);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_NEW_TOKEN_H_

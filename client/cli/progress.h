@@ -1,7 +1,6 @@
 // A progress line on stderr for transfers that take long.
 
-#ifndef GEMMD_CLIENT_CLI_PROGRESS_H_
-#define GEMMD_CLIENT_CLI_PROGRESS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -17,5 +16,3 @@ std::function<void(int64_t done_bytes, int64_t total_bytes)> ProgressLine(const 
                                                                           std::string label);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_PROGRESS_H_

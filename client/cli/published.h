@@ -1,7 +1,6 @@
 // Published buffers by name, version or pattern, and how a buffer is shown.
 
-#ifndef GEMMD_CLIENT_CLI_PUBLISHED_H_
-#define GEMMD_CLIENT_CLI_PUBLISHED_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -39,5 +38,3 @@ std::string ShapeText(const v1::Buffer& buffer);
 std::string AgeText(int64_t since_seconds, absl::Time now);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_PUBLISHED_H_

@@ -1,7 +1,6 @@
 // The ways of quantising that --quantize offers, as one table.
 
-#ifndef GEMMD_CLIENT_CLI_QUANTIZE_H_
-#define GEMMD_CLIENT_CLI_QUANTIZE_H_
+#pragma once
 
 #include "absl/strings/string_view.h"
 #include "client/cli/files/dtype.h"
@@ -30,5 +29,3 @@ client::DType ToClient(files::DType dtype);  // not kF64
 files::DType ToFile(client::DType dtype);    // not kUnspecified
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_QUANTIZE_H_

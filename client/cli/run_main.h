@@ -1,7 +1,6 @@
 // main() of a program that is a table of commands: gemmctl, gemmd_bench.
 
-#ifndef GEMMD_CLIENT_CLI_RUN_MAIN_H_
-#define GEMMD_CLIENT_CLI_RUN_MAIN_H_
+#pragma once
 
 #include "client/cli/args/command.h"
 
@@ -11,5 +10,3 @@ namespace gemmd::cli {
 int RunMain(const CommandTable& table, int argc, char** argv);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_RUN_MAIN_H_

@@ -1,7 +1,6 @@
 // Another program, run to its end.
 
-#ifndef GEMMD_CLIENT_CLI_RUN_PROGRAM_H_
-#define GEMMD_CLIENT_CLI_RUN_PROGRAM_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,5 +19,3 @@ struct ProgramEnd {
 absl::StatusOr<ProgramEnd> RunProgram(const std::vector<std::string>& command);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_RUN_PROGRAM_H_

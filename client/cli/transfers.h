@@ -1,7 +1,6 @@
 // What moving bytes told, as text and JSON.
 
-#ifndef GEMMD_CLIENT_CLI_TRANSFERS_H_
-#define GEMMD_CLIENT_CLI_TRANSFERS_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ inline constexpr absl::string_view kRouteNames[] = {"auto", "grpc", "shm"};
 client::TransferOptions::Route RouteOf(absl::string_view name);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TRANSFERS_H_

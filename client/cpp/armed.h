@@ -13,8 +13,7 @@
 // A captured graph may hold RingOn and WaitOn, and be replayed. Operands lie in kHostShared,
 // kDeviceShared or imported buffers, which the caller fills where it has them mapped.
 
-#ifndef GEMMD_CLIENT_CPP_ARMED_H_
-#define GEMMD_CLIENT_CPP_ARMED_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -95,5 +94,3 @@ class Armed {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_ARMED_H_

@@ -4,8 +4,7 @@
 //   absl::StatusOr<TransferReport> moved = w->Upload(AsBytes(absl::MakeConstSpan(host)));
 //   ops.Add(Matmul{.a = x, .b = w->tensor(), .d = y});
 
-#ifndef GEMMD_CLIENT_CPP_BUFFER_H_
-#define GEMMD_CLIENT_CPP_BUFFER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -104,5 +103,3 @@ class Buffer {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_BUFFER_H_

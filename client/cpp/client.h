@@ -8,8 +8,7 @@
 // Messages of gemmd/v1 that are only looked at come as they are on the wire; include their .pb.h to
 // look inside. No call throws.
 
-#ifndef GEMMD_CLIENT_CPP_CLIENT_H_
-#define GEMMD_CLIENT_CPP_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -153,5 +152,3 @@ class Client {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_CLIENT_H_

@@ -1,7 +1,6 @@
 // Which server is meant where none is named.
 
-#ifndef GEMMD_CLIENT_CPP_DEFAULT_TARGET_H_
-#define GEMMD_CLIENT_CPP_DEFAULT_TARGET_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,5 +19,3 @@ std::string DefaultTarget();
 std::vector<std::string> DefaultSockets();
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_DEFAULT_TARGET_H_

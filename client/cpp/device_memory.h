@@ -15,8 +15,7 @@
 // that wrote it has finished (cudaStreamSynchronize, cudaEventSynchronize). What they write is
 // complete when their answer has come.
 
-#ifndef GEMMD_CLIENT_CPP_DEVICE_MEMORY_H_
-#define GEMMD_CLIENT_CPP_DEVICE_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -31,5 +30,3 @@ struct DeviceMemory {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_DEVICE_MEMORY_H_

@@ -5,8 +5,7 @@
 //   if (!result.ok() && ReasonOf(result.status()) == "QUEUE_FULL") BackOff();
 //   LOG(result.status() << " request " << RequestIdOf(result.status()));
 
-#ifndef GEMMD_CLIENT_CPP_ERRORS_H_
-#define GEMMD_CLIENT_CPP_ERRORS_H_
+#pragma once
 
 #include <string>
 
@@ -28,5 +27,3 @@ void SetReason(absl::Status& status, absl::string_view reason);
 void SetRequestId(absl::Status& status, absl::string_view request_id);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_ERRORS_H_

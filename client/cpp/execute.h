@@ -1,7 +1,6 @@
 // How a program is run, whether from ops or from a plan.
 
-#ifndef GEMMD_CLIENT_CPP_EXECUTE_H_
-#define GEMMD_CLIENT_CPP_EXECUTE_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -35,5 +34,3 @@ struct ExecuteOptions {
 using ExecuteCallback = std::function<void(absl::StatusOr<Result>)>;
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_EXECUTE_H_

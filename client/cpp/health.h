@@ -1,7 +1,6 @@
 // grpc.health.v1's Check, whose two messages are small enough to write and read by hand.
 
-#ifndef GEMMD_CLIENT_CPP_HEALTH_H_
-#define GEMMD_CLIENT_CPP_HEALTH_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string EncodeHealthRequest(absl::string_view service);
 absl::StatusOr<Health> DecodeHealthResponse(absl::string_view response);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_HEALTH_H_

@@ -5,8 +5,7 @@
 //   ops.Add(Write{x, bytes}).Add(Matmul{.a = x, .b = w, .d = y}).Add(Read{y});
 //   absl::StatusOr<Result> result = session.Execute(ops);
 
-#ifndef GEMMD_CLIENT_CPP_OPS_H_
-#define GEMMD_CLIENT_CPP_OPS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -245,5 +244,3 @@ class OpList {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_OPS_H_

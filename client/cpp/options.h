@@ -22,8 +22,7 @@
 // Back-off doubles from `initial_backoff` to `max_backoff`, each drawn uniformly from [1/2, 1] of
 // it, at most `max_attempts` tries in all, and never past the call's deadline.
 
-#ifndef GEMMD_CLIENT_CPP_OPTIONS_H_
-#define GEMMD_CLIENT_CPP_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -94,5 +93,3 @@ struct CallOptions {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_OPTIONS_H_

@@ -4,8 +4,7 @@
 //   absl::StatusOr<Result> first = plan->Run();
 //   absl::StatusOr<Result> next = plan->Run({.rebind = {{x.id(), x2.id()}}, .inputs = {bytes}});
 
-#ifndef GEMMD_CLIENT_CPP_PLAN_H_
-#define GEMMD_CLIENT_CPP_PLAN_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -81,5 +80,3 @@ class Plan {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_PLAN_H_

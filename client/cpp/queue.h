@@ -4,8 +4,7 @@
 //   absl::StatusOr<Ticket> ticket = queue->Submit(ops);  // blocks only while the window is full
 //   absl::StatusOr<Result> result = ticket->Wait();
 
-#ifndef GEMMD_CLIENT_CPP_QUEUE_H_
-#define GEMMD_CLIENT_CPP_QUEUE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -116,5 +115,3 @@ class Queue {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_QUEUE_H_

@@ -13,8 +13,7 @@
 // What this asks for: the work must do the same on every server, so it brings what it needs or
 // finds it prepared; what earlier calls left in a server's buffers goes with that server.
 
-#ifndef GEMMD_CLIENT_CPP_REPLICAS_H_
-#define GEMMD_CLIENT_CPP_REPLICAS_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -90,5 +89,3 @@ class Replicas {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_REPLICAS_H_

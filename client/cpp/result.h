@@ -4,8 +4,7 @@
 //   const v1::ProgramReport& report = result->report();  // include "gemmd/v1/types.pb.h"
 //   for (const v1::OpReport& op : report.ops()) Print(op.kernel(), op.device_seconds());
 
-#ifndef GEMMD_CLIENT_CPP_RESULT_H_
-#define GEMMD_CLIENT_CPP_RESULT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -63,5 +62,3 @@ class Result {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_RESULT_H_

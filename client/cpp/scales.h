@@ -12,8 +12,7 @@
 //   Operand a(values->tensor(), kBlocks, ScalesIn(room->tensor(), {m, k}, kBlocks));
 //   ops.Add(Quantize{x, a.values, a.scales, kBlocks}).Add(Matmul{.a = a, .b = w, .d = y});
 
-#ifndef GEMMD_CLIENT_CPP_SCALES_H_
-#define GEMMD_CLIENT_CPP_SCALES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -38,5 +37,3 @@ std::vector<int64_t> ScalesRoom(absl::Span<const int64_t> values, ScaleGranulari
 Tensor ScalesIn(const Tensor& room, absl::Span<const int64_t> values, ScaleGranularity granularity);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_SCALES_H_

@@ -1,7 +1,6 @@
 // From ClientOptions to what a connection needs: channel credentials, and the token's file.
 
-#ifndef GEMMD_CLIENT_CPP_SECURITY_H_
-#define GEMMD_CLIENT_CPP_SECURITY_H_
+#pragma once
 
 #include <grpcpp/security/credentials.h>
 
@@ -26,5 +25,3 @@ struct Security {
 absl::StatusOr<Security> MakeSecurity(absl::string_view target, const ClientOptions& options);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_SECURITY_H_

@@ -4,8 +4,7 @@
 //   absl::StatusOr<Buffer> x = session->CreateBuffer({.dtype = DType::kF32, .shape = {m, k}});
 //   absl::StatusOr<Result> result = session->Execute(ops);
 
-#ifndef GEMMD_CLIENT_CPP_SESSION_H_
-#define GEMMD_CLIENT_CPP_SESSION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -169,5 +168,3 @@ class Session {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_SESSION_H_

@@ -6,8 +6,7 @@
 //   absl::StatusOr<Buffer> x = session.ImportBuffer(*std::move(memory), {.dtype = ..., .shape =
 //   ...});
 
-#ifndef GEMMD_CLIENT_CPP_SHARED_MEMORY_H_
-#define GEMMD_CLIENT_CPP_SHARED_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <utility>
@@ -45,5 +44,3 @@ class SharedMemory {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_SHARED_MEMORY_H_

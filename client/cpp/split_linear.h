@@ -27,8 +27,7 @@
 // kRows are rounded to y's type once on each device, then added in the devices' order: runs on the
 // same data give the same bits.
 
-#ifndef GEMMD_CLIENT_CPP_SPLIT_LINEAR_H_
-#define GEMMD_CLIENT_CPP_SPLIT_LINEAR_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -160,5 +159,3 @@ class SplitBatch {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_SPLIT_LINEAR_H_

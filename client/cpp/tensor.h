@@ -5,8 +5,7 @@
 //   Tensor rows = w.Slice(0, 128, 64);          // rows 128..191
 //   ops.Add(Matmul{.a = x, .b = kn.Transposed(), .d = y});
 
-#ifndef GEMMD_CLIENT_CPP_TENSOR_H_
-#define GEMMD_CLIENT_CPP_TENSOR_H_
+#pragma once
 
 #include <cstdint>
 
@@ -68,5 +67,3 @@ class Tensor {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_TENSOR_H_

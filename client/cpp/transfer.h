@@ -5,8 +5,7 @@
 // staging buffer and Copy ops. Otherwise they go by gRPC in chunks, each with its CRC32C, sent from
 // the caller's memory without a copy; a cut stream resumes where the bytes got to.
 
-#ifndef GEMMD_CLIENT_CPP_TRANSFER_H_
-#define GEMMD_CLIENT_CPP_TRANSFER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -42,5 +41,3 @@ struct TransferReport {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_TRANSFER_H_

@@ -1,8 +1,7 @@
 // The small nouns of the API: element types, scale granularities, priorities, handles. Values equal
 // those of gemmd/v1/types.proto; types.cc holds the two together by static_assert.
 
-#ifndef GEMMD_CLIENT_CPP_TYPES_H_
-#define GEMMD_CLIENT_CPP_TYPES_H_
+#pragma once
 
 #include <array>
 #include <compare>
@@ -89,5 +88,3 @@ class Handle {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_TYPES_H_

@@ -1,7 +1,6 @@
 // WireBytes: bytes that gRPC may still be sending while their owner goes on to change them.
 
-#ifndef GEMMD_CLIENT_CPP_WIRE_BYTES_H_
-#define GEMMD_CLIENT_CPP_WIRE_BYTES_H_
+#pragma once
 
 #include <atomic>
 #include <string>
@@ -60,5 +59,3 @@ class WireBytes {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_WIRE_BYTES_H_

@@ -1,8 +1,7 @@
 // What an address in the config file may look like. Each check returns the error after the field's
 // path: value, limit, remedy.
 
-#ifndef GEMMD_SERVER_CONFIG_ADDRESS_H_
-#define GEMMD_SERVER_CONFIG_ADDRESS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -36,5 +35,3 @@ bool IsUnix(std::string_view address);
 bool HasFreePort(std::string_view address);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONFIG_ADDRESS_H_

@@ -1,8 +1,7 @@
 // From the parsed config message to a Config: every rule checked, and defaults filled in, in the
 // message too.
 
-#ifndef GEMMD_SERVER_CONFIG_CONVERT_H_
-#define GEMMD_SERVER_CONFIG_CONVERT_H_
+#pragma once
 
 #include <string>
 
@@ -41,5 +40,3 @@ std::vector<DeviceConfig> ConvertDevices(v1::ServerConfig& message,
                                          Fields& fields);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONFIG_CONVERT_H_

@@ -2,8 +2,7 @@
 // fills in defaults, in the message too: once all of it is converted, it is what --print-config
 // shows. Fields keeps the first error, so that a conversion reads as a plain list of fields.
 
-#ifndef GEMMD_SERVER_CONFIG_FIELDS_H_
-#define GEMMD_SERVER_CONFIG_FIELDS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -71,5 +70,3 @@ class Section {
 std::string Quoted(std::string_view value);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONFIG_FIELDS_H_

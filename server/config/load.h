@@ -2,8 +2,7 @@
 // field's path: "tenants[1].weight: 0.001 is below 0.01; give a value between 0.01 and 100". A text
 // that does not parse has no path, but a line: "line 3, column 5: ...".
 
-#ifndef GEMMD_SERVER_CONFIG_LOAD_H_
-#define GEMMD_SERVER_CONFIG_LOAD_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -55,5 +54,3 @@ absl::Status CheckReload(absl::Span<const ParsedConfig> current,
                          absl::Span<const ParsedConfig> next);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONFIG_LOAD_H_

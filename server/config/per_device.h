@@ -5,8 +5,7 @@
 //   "unix:/run/gemmd/{device}.sock" is "unix:/run/gemmd/cuda-1.sock" for "cuda:1",
 //   "127.0.0.1:8470" is "127.0.0.1:8471" for the second device.
 
-#ifndef GEMMD_SERVER_CONFIG_PER_DEVICE_H_
-#define GEMMD_SERVER_CONFIG_PER_DEVICE_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -44,5 +43,3 @@ absl::StatusOr<std::vector<ConfigSource>> SplitByDevice(const ConfigSource& sour
 absl::Status CheckApart(std::vector<ConfigSource> sources, absl::Span<const std::string> devices);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONFIG_PER_DEVICE_H_

@@ -1,7 +1,6 @@
 // What to write instead, where protobuf's parser says only what is wrong with a config's text.
 
-#ifndef GEMMD_SERVER_CONFIG_REMEDY_H_
-#define GEMMD_SERVER_CONFIG_REMEDY_H_
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ namespace gemmd::server {
 std::string RemedyFor(absl::string_view parser_error);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_CONFIG_REMEDY_H_

@@ -1,7 +1,6 @@
 // Time comes through a Clock, so that tests decide when a session expires.
 
-#ifndef GEMMD_SERVER_ENGINE_CLOCK_H_
-#define GEMMD_SERVER_ENGINE_CLOCK_H_
+#pragma once
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -20,5 +19,3 @@ class SystemClock final : public Clock {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_CLOCK_H_

@@ -2,8 +2,7 @@
 // an hour back, a dead client's session would live an hour longer, and by one forward all would
 // end.
 
-#ifndef GEMMD_SERVER_ENGINE_CLOCK_STEPS_H_
-#define GEMMD_SERVER_ENGINE_CLOCK_STEPS_H_
+#pragma once
 
 #include <chrono>
 
@@ -40,5 +39,3 @@ class ClockSteps {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_CLOCK_STEPS_H_

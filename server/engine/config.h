@@ -2,8 +2,7 @@
 // built; whoever needs part of it gets that part through the constructor. server/config makes it
 // from the textproto and knows the file's schema.
 
-#ifndef GEMMD_SERVER_ENGINE_CONFIG_H_
-#define GEMMD_SERVER_ENGINE_CONFIG_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -186,5 +185,3 @@ struct Config {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_CONFIG_H_

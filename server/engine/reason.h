@@ -2,8 +2,7 @@
 // and for the metric label `reason`. Carried as a Status payload; the service sends it as trailing
 // metadata `gemmd-reason`.
 
-#ifndef GEMMD_SERVER_ENGINE_REASON_H_
-#define GEMMD_SERVER_ENGINE_REASON_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -65,5 +64,3 @@ absl::Status WithReason(absl::Status status, std::string_view reason);
 std::string ReasonOf(const absl::Status& status);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_REASON_H_

@@ -1,7 +1,6 @@
 // Writing files that others read: whole or not at all.
 
-#ifndef GEMMD_SERVER_ENGINE_REPLACE_FILE_H_
-#define GEMMD_SERVER_ENGINE_REPLACE_FILE_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -23,5 +22,3 @@ struct ReplaceOptions {
 int ReplaceFile(const std::string& path, std::string_view text, const ReplaceOptions& options);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_REPLACE_FILE_H_

@@ -1,8 +1,7 @@
 // ServerState: everything the daemon is apart from the wire, in the order it is built. Services,
 // tests and fuzzers work on one of these; main makes the only one of a daemon.
 
-#ifndef GEMMD_SERVER_ENGINE_SERVER_STATE_H_
-#define GEMMD_SERVER_ENGINE_SERVER_STATE_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -122,5 +121,3 @@ class ServerState {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SERVER_STATE_H_

@@ -1,8 +1,7 @@
 // Debian's Abseil is built with its own absl::string_view, which StrCat and Cord take and
 // std::string_view is not.
 
-#ifndef GEMMD_SERVER_ENGINE_TEXT_H_
-#define GEMMD_SERVER_ENGINE_TEXT_H_
+#pragma once
 
 #include <string_view>
 
@@ -13,5 +12,3 @@ namespace gemmd::server {
 inline absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_TEXT_H_

@@ -1,7 +1,6 @@
 // A setting that comes as a number in the environment.
 
-#ifndef GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_
-#define GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -16,5 +15,3 @@ inline int64_t FromEnvironment(const char* variable) {
 }
 
 }  // namespace gemmd::grpc_threads
-
-#endif  // GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_

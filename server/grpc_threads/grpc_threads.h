@@ -17,8 +17,7 @@
 // workers for one. Unless told it hands every call on. gRPC is known by its shared libraries' names
 // (libgpr, cygrpc); one that is linked statically keeps its number of threads.
 
-#ifndef GEMMD_SERVER_GRPC_THREADS_GRPC_THREADS_H_
-#define GEMMD_SERVER_GRPC_THREADS_GRPC_THREADS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -49,5 +48,3 @@ struct Polled {
 Polled BusyPolled();
 
 }  // namespace gemmd::grpc_threads
-
-#endif  // GEMMD_SERVER_GRPC_THREADS_GRPC_THREADS_H_

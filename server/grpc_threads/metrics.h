@@ -1,7 +1,6 @@
 // gemmd_busy_poll_seconds_total and gemmd_busy_poll_found_total, read at each scrape.
 
-#ifndef GEMMD_SERVER_GRPC_THREADS_METRICS_H_
-#define GEMMD_SERVER_GRPC_THREADS_METRICS_H_
+#pragma once
 
 #include "server/engine/observe/exposition.h"
 
@@ -10,5 +9,3 @@ namespace gemmd::grpc_threads {
 void ReadBusyPolled(server::Families& families);
 
 }  // namespace gemmd::grpc_threads
-
-#endif  // GEMMD_SERVER_GRPC_THREADS_METRICS_H_

@@ -1,7 +1,6 @@
 // Connection: one that is watched, and the table by which watch.cc finds it.
 
-#ifndef GEMMD_SERVER_GUARD_CONNECTION_H_
-#define GEMMD_SERVER_GUARD_CONNECTION_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -79,5 +78,3 @@ void Forget(int fd);
 void StandInFront();
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_CONNECTION_H_

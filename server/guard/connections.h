@@ -7,8 +7,7 @@
 // learns what was answered, and close. A connection that exceeds a limit reads an error from then
 // on, and gRPC closes it.
 
-#ifndef GEMMD_SERVER_GUARD_CONNECTIONS_H_
-#define GEMMD_SERVER_GUARD_CONNECTIONS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -97,5 +96,3 @@ class Connections {
 };
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_CONNECTIONS_H_

@@ -2,8 +2,7 @@
 // says when it costs more than a call is worth. It skips payloads, so an upload loses nothing, and
 // it does not judge whether the bytes are right: gRPC does.
 
-#ifndef GEMMD_SERVER_GUARD_FRAME_READER_H_
-#define GEMMD_SERVER_GUARD_FRAME_READER_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -70,5 +69,3 @@ class FrameReader {
 };
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_FRAME_READER_H_

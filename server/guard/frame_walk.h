@@ -1,8 +1,7 @@
 // FrameWalk: from one HTTP/2 frame header to the next in bytes that come in pieces; payloads are
 // skipped.
 
-#ifndef GEMMD_SERVER_GUARD_FRAME_WALK_H_
-#define GEMMD_SERVER_GUARD_FRAME_WALK_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -49,5 +48,3 @@ class FrameWalk {
 };
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_FRAME_WALK_H_

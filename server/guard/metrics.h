@@ -1,7 +1,6 @@
 // gemmd_connections and its like, read at each scrape.
 
-#ifndef GEMMD_SERVER_GUARD_METRICS_H_
-#define GEMMD_SERVER_GUARD_METRICS_H_
+#pragma once
 
 #include "server/engine/observe/exposition.h"
 #include "server/guard/connections.h"
@@ -11,5 +10,3 @@ namespace gemmd::guard {
 void ReadConnections(const Connections& connections, server::Families& families);
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_METRICS_H_

@@ -1,8 +1,7 @@
 // Peer: what an address or a user may cost before calls of its are admitted, all of its connections
 // together.
 
-#ifndef GEMMD_SERVER_GUARD_PEER_H_
-#define GEMMD_SERVER_GUARD_PEER_H_
+#pragma once
 
 #include <algorithm>
 
@@ -55,5 +54,3 @@ struct Peer {
 };
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_PEER_H_

@@ -1,7 +1,6 @@
 // TokenBucket: so many at once, so many a second from then on.
 
-#ifndef GEMMD_SERVER_GUARD_TOKEN_BUCKET_H_
-#define GEMMD_SERVER_GUARD_TOKEN_BUCKET_H_
+#pragma once
 
 #include <algorithm>
 
@@ -44,5 +43,3 @@ class TokenBucket {
 };
 
 }  // namespace gemmd::guard
-
-#endif  // GEMMD_SERVER_GUARD_TOKEN_BUCKET_H_

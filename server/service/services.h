@@ -1,8 +1,7 @@
 // The services of a listener (service/wire/rpcs.h says how one is made). Each lives as long as
 // `context`.
 
-#ifndef GEMMD_SERVER_SERVICE_SERVICES_H_
-#define GEMMD_SERVER_SERVICE_SERVICES_H_
+#pragma once
 
 #include <grpcpp/impl/service_type.h>
 
@@ -20,5 +19,3 @@ std::unique_ptr<grpc::Service> MakeDeviceService(ServiceContext& context);
 std::unique_ptr<grpc::Service> MakeAdminService(ServiceContext& context);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_SERVICES_H_

@@ -4,8 +4,7 @@
 //   constexpr Flag kFlags[] = {CountFlag("limit", "N", //   "at most N rows")}; const Command
 //   kListCommand = {.name = "list", .summary = "...", .flags = kFlags, .run = RunList};
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_COMMAND_H_
-#define GEMMD_CLIENT_CLI_ARGS_COMMAND_H_
+#pragma once
 
 #include <span>
 
@@ -135,5 +134,3 @@ struct CommandTable {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_COMMAND_H_

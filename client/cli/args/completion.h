@@ -1,8 +1,7 @@
 // What a shell may offer for the word that is being typed. The program itself says so, asked by a
 // few lines of each shell's (the hidden command `complete`): they know no command and no flag.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_COMPLETION_H_
-#define GEMMD_CLIENT_CLI_ARGS_COMPLETION_H_
+#pragma once
 
 #include <span>
 #include <string>
@@ -33,5 +32,3 @@ inline constexpr absl::string_view kShells[] = {"bash", "zsh", "fish"};
 std::string CompletionScript(const CommandTable& table, absl::string_view shell);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_COMPLETION_H_

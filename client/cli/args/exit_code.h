@@ -1,7 +1,6 @@
 // What gemmctl's exit status means, and how an absl::Status carries it from a command to main.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_EXIT_CODE_H_
-#define GEMMD_CLIENT_CLI_ARGS_EXIT_CODE_H_
+#pragma once
 
 #include <span>
 
@@ -44,5 +43,3 @@ bool HasExit(const absl::Status& status);
 ExitCode ExitCodeOf(const absl::Status& status);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_EXIT_CODE_H_

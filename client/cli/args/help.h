@@ -1,7 +1,6 @@
 // Help texts, written from the command table.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_HELP_H_
-#define GEMMD_CLIENT_CLI_ARGS_HELP_H_
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ std::string CommandHelp(const CommandTable& table, const Command& command);
 std::string ExitCodeHelp(const CommandTable& table);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_HELP_H_

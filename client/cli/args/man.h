@@ -1,7 +1,6 @@
 // Man pages, written from the command table.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_MAN_H_
-#define GEMMD_CLIENT_CLI_ARGS_MAN_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -19,5 +18,3 @@ struct ManPage {
 std::vector<ManPage> ManPages(const CommandTable& table, absl::string_view version);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_MAN_H_

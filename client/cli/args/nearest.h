@@ -1,7 +1,6 @@
 // The known name nearest to a mistyped one.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_NEAREST_H_
-#define GEMMD_CLIENT_CLI_ARGS_NEAREST_H_
+#pragma once
 
 #include <vector>
 
@@ -14,5 +13,3 @@ namespace gemmd::cli {
 absl::string_view Nearest(absl::string_view typed, const std::vector<absl::string_view>& known);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_NEAREST_H_

@@ -2,8 +2,7 @@
 // stderr. What reaches a terminal passes through here, and no control character of others does
 // (printable.h).
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_OUTPUT_H_
-#define GEMMD_CLIENT_CLI_ARGS_OUTPUT_H_
+#pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -71,5 +70,3 @@ std::string HumanBytes(double bytes);      // "1.50 GiB"
 std::string HumanSeconds(double seconds);  // "3.21 ms"
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_OUTPUT_H_

@@ -5,8 +5,7 @@
 //   page.Table({{"device", "state"}, {"cpu:0", "serving"}}, {0, 1});
 //   page.Shown({.width = 80, .colour = true});
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_PAGE_H_
-#define GEMMD_CLIENT_CLI_ARGS_PAGE_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -56,5 +55,3 @@ class Page {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_PAGE_H_

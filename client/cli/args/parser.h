@@ -3,8 +3,7 @@
 // Global flags may stand anywhere, a command's own after its name: `--name value`, `--name=value`,
 // `-o value`. `--` ends them. A flag given twice is an error, not a silent win for the last one.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_PARSER_H_
-#define GEMMD_CLIENT_CLI_ARGS_PARSER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -57,5 +56,3 @@ absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* 
 absl::StatusOr<absl::Duration> ParseDurationText(absl::string_view text);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_PARSER_H_

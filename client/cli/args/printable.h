@@ -2,8 +2,7 @@
 // labels and messages; a control character in one would move the cursor, set the window's title or
 // reorder what stands beside it.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_PRINTABLE_H_
-#define GEMMD_CLIENT_CLI_ARGS_PRINTABLE_H_
+#pragma once
 
 #include <string>
 
@@ -25,5 +24,3 @@ std::string PrintableLines(absl::string_view text);
 std::string PrintableJson(absl::string_view json);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_PRINTABLE_H_

@@ -1,8 +1,7 @@
 // The terminal that a command's stdout is, if it is one: its size, its colours, and a screen of its
 // own for what is drawn again and again.
 
-#ifndef GEMMD_CLIENT_CLI_ARGS_TERMINAL_H_
-#define GEMMD_CLIENT_CLI_ARGS_TERMINAL_H_
+#pragma once
 
 #include <termios.h>
 
@@ -37,5 +36,3 @@ class FullScreen {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_ARGS_TERMINAL_H_

@@ -1,7 +1,6 @@
 // Element types of matrix files: what the server takes, and F64, which is converted on the way in.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_DTYPE_H_
-#define GEMMD_CLIENT_CLI_FILES_DTYPE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -33,5 +32,3 @@ absl::StatusOr<int64_t> DenseBytes(std::span<const int64_t> shape, int64_t eleme
 std::string ShapeText(std::span<const int64_t> shape);  // "[3, 4]"
 
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_DTYPE_H_

@@ -1,7 +1,6 @@
 // A file's bytes, mapped for reading.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_MAPPED_FILE_H_
-#define GEMMD_CLIENT_CLI_FILES_MAPPED_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -31,5 +30,3 @@ class MappedFile {
 };
 
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_MAPPED_FILE_H_

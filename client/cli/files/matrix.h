@@ -4,8 +4,7 @@
 //   absl::StatusOr<Matrix> a = LoadMatrix("weights.safetensors:layer.0.w");
 //   Use(a->dtype(), a->shape(), a->bytes());
 
-#ifndef GEMMD_CLIENT_CLI_FILES_MATRIX_H_
-#define GEMMD_CLIENT_CLI_FILES_MATRIX_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -96,5 +95,3 @@ class MatrixWriter {
 };
 
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_MATRIX_H_

@@ -1,8 +1,7 @@
 // A file being written. Until it is committed nothing stands under its name, so that an interrupted
 // run leaves no half file.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_NEW_FILE_H_
-#define GEMMD_CLIENT_CLI_FILES_NEW_FILE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -58,5 +57,3 @@ class NewFile {
 void RemovePartialFiles();
 
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_NEW_FILE_H_

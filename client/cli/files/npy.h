@@ -4,8 +4,7 @@
 // "|V1"), so the caller says what they are. Every refusal names the value, the limit and the
 // remedy.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_NPY_H_
-#define GEMMD_CLIENT_CLI_FILES_NPY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -53,5 +52,3 @@ absl::StatusOr<NpyDict> ParseNpyDict(absl::string_view text);
 
 }  // namespace internal
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_NPY_H_

@@ -2,8 +2,7 @@
 // Read from bytes that nobody vouches for: depth, size, names, shapes and offsets are all checked
 // before a tensor is handed out.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_SAFETENSORS_H_
-#define GEMMD_CLIENT_CLI_FILES_SAFETENSORS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -64,5 +63,3 @@ absl::StatusOr<std::vector<RawTensor>> ParseSafetensorsJson(absl::string_view js
 
 }  // namespace internal
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_SAFETENSORS_H_

@@ -1,8 +1,7 @@
 // A .safetensors file with one tensor more, or with another one in a tensor's place. The other
 // tensors keep their bytes, their types as the file spells them, and its __metadata__.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_SAFETENSORS_EDIT_H_
-#define GEMMD_CLIENT_CLI_FILES_SAFETENSORS_EDIT_H_
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -31,5 +30,3 @@ absl::StatusOr<SafetensorsEdit> EditSafetensors(absl::Span<const std::byte> file
                                                 std::span<const int64_t> shape);
 
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_SAFETENSORS_EDIT_H_

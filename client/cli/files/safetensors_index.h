@@ -1,7 +1,6 @@
 // The index of a checkpoint in shards: which tensor is in which .safetensors file beside it.
 
-#ifndef GEMMD_CLIENT_CLI_FILES_SAFETENSORS_INDEX_H_
-#define GEMMD_CLIENT_CLI_FILES_SAFETENSORS_INDEX_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -17,5 +16,3 @@ namespace gemmd::files {
 absl::StatusOr<std::map<std::string, std::string>> ParseSafetensorsIndex(absl::string_view json);
 
 }  // namespace gemmd::files
-
-#endif  // GEMMD_CLIENT_CLI_FILES_SAFETENSORS_INDEX_H_

@@ -4,8 +4,7 @@
 //   absl::StatusOr<Checkpoint> model = OpenCheckpoint("llama/");
 //   for (const CheckpointTensor& tensor : model->tensors) Use(tensor.name, tensor.data);
 
-#ifndef GEMMD_CLIENT_CLI_LOAD_CHECKPOINT_H_
-#define GEMMD_CLIENT_CLI_LOAD_CHECKPOINT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -42,5 +41,3 @@ struct Checkpoint {
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_LOAD_CHECKPOINT_H_

@@ -1,8 +1,7 @@
 // Puts weights on a server and publishes each as soon as it is whole: what was loaded before an
 // interruption is there, and is not moved again.
 
-#ifndef GEMMD_CLIENT_CLI_LOAD_LOADER_H_
-#define GEMMD_CLIENT_CLI_LOAD_LOADER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -42,5 +41,3 @@ absl::Status LoadWeights(client::Client& client, client::Session& session,
                          LoadReport& report);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_LOAD_LOADER_H_

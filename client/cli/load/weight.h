@@ -1,7 +1,6 @@
 // What of a checkpoint becomes a buffer, under which name, and in which form.
 
-#ifndef GEMMD_CLIENT_CLI_LOAD_WEIGHT_H_
-#define GEMMD_CLIENT_CLI_LOAD_WEIGHT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -69,5 +68,3 @@ absl::StatusOr<std::vector<Weight>> WeightsOf(const Checkpoint& checkpoint,
 std::string ContentHash(const Weight& weight);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_LOAD_WEIGHT_H_

@@ -1,7 +1,6 @@
 // Activations as --activation names them, and in float64 for --verify.
 
-#ifndef GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_
-#define GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_
+#pragma once
 
 #include "absl/strings/string_view.h"
 #include "client/cpp/types.h"
@@ -20,5 +19,3 @@ Activation ActivationNamed(absl::string_view name);
 double Activated(Activation activation, double x);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_

@@ -1,7 +1,6 @@
 // An operand of a matmul in this process's memory, and its values in float64.
 
-#ifndef GEMMD_CLIENT_CLI_NUMERICS_OPERAND_H_
-#define GEMMD_CLIENT_CLI_NUMERICS_OPERAND_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -37,5 +36,3 @@ struct HostOperand {
 void DequantizeRow(const HostOperand& operand, int64_t batch, int64_t row, std::span<double> out);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_NUMERICS_OPERAND_H_

@@ -1,7 +1,6 @@
 // The extents of a matmul, from the shapes of its matrices.
 
-#ifndef GEMMD_CLIENT_CLI_NUMERICS_SHAPE_H_
-#define GEMMD_CLIENT_CLI_NUMERICS_SHAPE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -29,5 +28,3 @@ absl::Status CheckC(const MatmulShape& shape, absl::Span<const int64_t> c);
 absl::Status CheckBias(const MatmulShape& shape, absl::Span<const int64_t> bias);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_NUMERICS_SHAPE_H_

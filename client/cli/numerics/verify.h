@@ -2,8 +2,7 @@
 // operands as the server stored them, so that what is judged is the multiplication and not the
 // quantisation.
 
-#ifndef GEMMD_CLIENT_CLI_NUMERICS_VERIFY_H_
-#define GEMMD_CLIENT_CLI_NUMERICS_VERIFY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -59,5 +58,3 @@ double RelativeErrorBound(files::DType operand, files::DType result);
 VerifyReport Verify(const VerifyProblem& problem, const VerifyOptions& options = {});
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_NUMERICS_VERIFY_H_

@@ -1,7 +1,6 @@
 // What `gemmctl top` looks at: the daemon at one moment, and what changed between two.
 
-#ifndef GEMMD_CLIENT_CLI_TOP_SAMPLE_H_
-#define GEMMD_CLIENT_CLI_TOP_SAMPLE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -53,5 +52,3 @@ struct TopLoad {
 TopLoad LoadBetween(const TopSample& before, const TopSample& after);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TOP_SAMPLE_H_

@@ -1,7 +1,6 @@
 // The daemon's metrics endpoint as a client reads it.
 
-#ifndef GEMMD_CLIENT_CLI_TOP_SCRAPE_H_
-#define GEMMD_CLIENT_CLI_TOP_SCRAPE_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -27,5 +26,3 @@ absl::StatusOr<MetricSamples> Scrape(const std::string& address);
 MetricSamples ParseMetrics(absl::string_view text);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TOP_SCRAPE_H_

@@ -1,7 +1,6 @@
 // What `gemmctl top` prints of a TopLoad.
 
-#ifndef GEMMD_CLIENT_CLI_TOP_VIEW_H_
-#define GEMMD_CLIENT_CLI_TOP_VIEW_H_
+#pragma once
 
 #include "client/cli/args/output.h"
 #include "client/cli/args/page.h"
@@ -14,5 +13,3 @@ Page TopPage(const TopSample& sample, const TopLoad& load, size_t max_sessions);
 Json TopJson(const TopSample& sample, const TopLoad& load);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TOP_VIEW_H_

@@ -11,8 +11,7 @@
 // joined by a flow. Times are microseconds since the trace began; what began before is drawn from
 // there on.
 
-#ifndef GEMMD_CLIENT_CLI_TRACE_CHROME_TRACE_H_
-#define GEMMD_CLIENT_CLI_TRACE_CHROME_TRACE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -90,5 +89,3 @@ class ChromeTrace {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TRACE_CHROME_TRACE_H_

@@ -2,8 +2,7 @@
 // shows slices one after the other, or one within another; of two that overlap otherwise it drops
 // one. So each is given a row that is free when it begins.
 
-#ifndef GEMMD_CLIENT_CLI_TRACE_ROWS_H_
-#define GEMMD_CLIENT_CLI_TRACE_ROWS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -27,5 +26,3 @@ class Rows {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TRACE_ROWS_H_

@@ -1,7 +1,6 @@
 // Where a trace goes while it is taken: a file that has no name before it is whole, or stdout.
 
-#ifndef GEMMD_CLIENT_CLI_TRACE_SINK_H_
-#define GEMMD_CLIENT_CLI_TRACE_SINK_H_
+#pragma once
 
 #include <string>
 
@@ -30,5 +29,3 @@ class Sink {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TRACE_SINK_H_

@@ -1,7 +1,6 @@
 // What a trace comes to: how busy each device was and how long its programs waited.
 
-#ifndef GEMMD_CLIENT_CLI_TRACE_SUMMARY_H_
-#define GEMMD_CLIENT_CLI_TRACE_SUMMARY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -43,5 +42,3 @@ class TraceSummary {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TRACE_SUMMARY_H_

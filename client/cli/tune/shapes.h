@@ -1,7 +1,6 @@
 // The shapes of `gemmctl tune --shapes`.
 
-#ifndef GEMMD_CLIENT_CLI_TUNE_SHAPES_H_
-#define GEMMD_CLIENT_CLI_TUNE_SHAPES_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -14,5 +13,3 @@ namespace gemmd::cli {
 absl::Status AddShapes(absl::string_view text, v1::TuneRequest& request);
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TUNE_SHAPES_H_

@@ -1,7 +1,6 @@
 // What `gemmctl tune` shows: a bar while it measures, a table of before and after at the end.
 
-#ifndef GEMMD_CLIENT_CLI_TUNE_VIEW_H_
-#define GEMMD_CLIENT_CLI_TUNE_VIEW_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -30,5 +29,3 @@ class TuneView {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_CLIENT_CLI_TUNE_VIEW_H_

@@ -2,8 +2,7 @@
 // knows the layout (gemmd/v1/armed_region.h). What a client wrote there is read in two places, a
 // gate and a count of sleepers, and neither is trusted: both mean only "now" or "not now".
 
-#ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_MEMORY_H_
-#define GEMMD_SERVER_ENGINE_ARMED_ARMED_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -67,5 +66,3 @@ class ArmedMemory {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_ARMED_ARMED_MEMORY_H_

@@ -1,8 +1,7 @@
 // ArmedPlans: what a server has for armed plans beside its sessions: the poller, the counts, and
 // how a session gets its region.
 
-#ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_PLANS_H_
-#define GEMMD_SERVER_ENGINE_ARMED_ARMED_PLANS_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -45,5 +44,3 @@ class ArmedPlans {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_ARMED_ARMED_PLANS_H_

@@ -7,8 +7,7 @@
 // stream that rings does not look; while slots are armed that streams ring, the poller looks every
 // kNap by itself.
 
-#ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_POLLER_H_
-#define GEMMD_SERVER_ENGINE_ARMED_ARMED_POLLER_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -73,5 +72,3 @@ class ArmedPoller {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_ARMED_ARMED_POLLER_H_

@@ -9,8 +9,7 @@
 // host knows, and the next ring must not wait for that. A host thread that slept is late by some
 // short runs.
 
-#ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_REGION_H_
-#define GEMMD_SERVER_ENGINE_ARMED_ARMED_REGION_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -187,5 +186,3 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_ARMED_ARMED_REGION_H_

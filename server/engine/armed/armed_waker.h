@@ -1,8 +1,7 @@
 // ArmedWaker: how the threads that end armed runs wake the poller if it sleeps and a gate is
 // waiting for it.
 
-#ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_
-#define GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_
+#pragma once
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -46,5 +45,3 @@ class ArmedWaker {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_

@@ -1,7 +1,6 @@
 // What armed plans count beside what every program counts.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_ARMED_METRICS_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_ARMED_METRICS_H_
+#pragma once
 
 #include "server/engine/observe/metrics.h"
 
@@ -22,5 +21,3 @@ struct ArmedMetrics {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_ARMED_METRICS_H_

@@ -2,8 +2,7 @@
 // refusals are as many as a second has room for, so that whoever is refused cannot flood the log,
 // and the next line tells how many were left out (the metric gemmd_auth_refusals_total has all).
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_
+#pragma once
 
 #include <string_view>
 #include <vector>
@@ -45,5 +44,3 @@ class Audit {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_

@@ -2,8 +2,7 @@
 // a writer takes a place with one compare-and-swap and never waits, neither for the reader nor for
 // another writer. After Dmitry Vyukov's bounded queue: each cell carries the turn it is ready for.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_EVENT_RING_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_EVENT_RING_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -60,5 +59,3 @@ class EventRing {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_EVENT_RING_H_

@@ -1,8 +1,7 @@
 // Exposition: what a scrape gets: the metrics that are kept, and those that are read only when
 // somebody asks, of which each owner registers a source.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_EXPOSITION_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_EXPOSITION_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -76,5 +75,3 @@ class SourceRegistration {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_EXPOSITION_H_

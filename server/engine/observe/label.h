@@ -1,7 +1,6 @@
 // Labels that clients choose: short, printable, safe to show and to log.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_LABEL_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_LABEL_H_
+#pragma once
 
 #include <string_view>
 
@@ -15,5 +14,3 @@ inline constexpr int kMaxLabelBytes = 64;
 absl::Status CheckLabel(std::string_view label);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_LABEL_H_

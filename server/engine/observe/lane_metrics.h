@@ -1,8 +1,7 @@
 // What a lane counts. References are kept by kernel and dtype, so that a completed op costs a few
 // atomic adds.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_LANE_METRICS_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_LANE_METRICS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -67,5 +66,3 @@ class LaneMetrics {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_LANE_METRICS_H_

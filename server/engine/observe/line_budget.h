@@ -1,7 +1,6 @@
 // LineBudget: so many lines of a log a second, so that whoever causes them cannot fill it.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_LINE_BUDGET_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_LINE_BUDGET_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -42,5 +41,3 @@ class LineBudget {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_LINE_BUDGET_H_

@@ -6,8 +6,7 @@
 //
 //   log.Info("session_opened", {{"session", name}, {"ttl_ms", absl::ToInt64Milliseconds(ttl)}});
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_LOG_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_LOG_H_
+#pragma once
 
 #include <atomic>
 #include <concepts>
@@ -98,5 +97,3 @@ class Log {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_LOG_H_

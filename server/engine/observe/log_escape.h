@@ -1,8 +1,7 @@
 // Escaping for log values: what goes in may come from a client, what comes out cannot end a line, a
 // string or a JSON document, nor move a terminal's cursor.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_LOG_ESCAPE_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_LOG_ESCAPE_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -15,5 +14,3 @@ namespace gemmd::server {
 void AppendQuoted(std::string_view value, std::string& out);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_LOG_ESCAPE_H_

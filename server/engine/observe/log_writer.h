@@ -2,8 +2,7 @@
 // it. A reader may stall and a disk may be full: no caller ever waits for either. A line that finds
 // no room is dropped and counted; once there is room again, a line tells how many.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_LOG_WRITER_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_LOG_WRITER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -57,5 +56,3 @@ class LogWriter {
 void WriteWithin(int fd, std::string_view text, absl::Duration patience);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_LOG_WRITER_H_

@@ -7,8 +7,7 @@
 // Families hand out references that stay valid for the registry's life; hot paths keep them (a
 // labelled look-up costs about 100 ns, an update 5-15 ns).
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_METRICS_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_METRICS_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -219,5 +218,3 @@ class MetricsServer {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_METRICS_H_

@@ -3,8 +3,7 @@
 // process_threads, process_start_time_seconds. Read at each scrape; what cannot be read is left
 // out.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_PROCESS_METRICS_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_PROCESS_METRICS_H_
+#pragma once
 
 #include <string>
 
@@ -30,5 +29,3 @@ absl::StatusOr<ProcessStat> ParseStat(const std::string& text, double ticks_per_
 void ReadProcess(const std::string& proc, Families& families);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_PROCESS_METRICS_H_

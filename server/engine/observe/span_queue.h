@@ -6,8 +6,7 @@
 //
 // A call never waits for the collector: what finds no room is dropped and counted.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_SPAN_QUEUE_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_SPAN_QUEUE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -101,5 +100,3 @@ std::string NewTraceId();
 std::string NewSpanId();
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_SPAN_QUEUE_H_

@@ -1,7 +1,6 @@
 // What is read of a server's state at each scrape.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_STATE_METRICS_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_STATE_METRICS_H_
+#pragma once
 
 #include <vector>
 
@@ -32,5 +31,3 @@ void ReadTenants(const TenantDirectory& tenants, Families& families);
 void ReadTuning(const std::vector<const DeviceTuner*>& tuners, Families& families);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_STATE_METRICS_H_

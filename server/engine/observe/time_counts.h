@@ -1,8 +1,7 @@
 // TimeCounts: durations gathered for a histogram and added to it at once. A histogram takes its
 // lock and searches its buckets for each value; a program has hundreds of ops of one kernel.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_TIME_COUNTS_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_TIME_COUNTS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -32,5 +31,3 @@ class TimeCounts {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_TIME_COUNTS_H_

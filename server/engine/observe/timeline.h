@@ -8,8 +8,7 @@
 //
 // While nobody watches it costs its callers one relaxed load. Nobody ever waits for a reader.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_TIMELINE_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_TIMELINE_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -95,5 +94,3 @@ class Recording {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_TIMELINE_H_

@@ -1,8 +1,7 @@
 // TimelineEvent: one thing that a daemon did, as the timeline records it. A plain value that is
 // copied without allocating.
 
-#ifndef GEMMD_SERVER_ENGINE_OBSERVE_TIMELINE_EVENT_H_
-#define GEMMD_SERVER_ENGINE_OBSERVE_TIMELINE_EVENT_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -32,5 +31,3 @@ static_assert(std::is_trivially_copyable_v<TimelineEvent>,
               "writers copy it while they may not allocate");
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_OBSERVE_TIMELINE_EVENT_H_

@@ -1,7 +1,6 @@
 // Device: a backend, the lanes that feed it, and the counts that describe it.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_DEVICE_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_DEVICE_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -87,5 +86,3 @@ class Device {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_DEVICE_H_

@@ -1,7 +1,6 @@
 // EstimateFeedback: corrects a cost model by what programs took.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_ESTIMATE_FEEDBACK_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_ESTIMATE_FEEDBACK_H_
+#pragma once
 
 #include <array>
 
@@ -21,5 +20,3 @@ class EstimateFeedback {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_ESTIMATE_FEEDBACK_H_

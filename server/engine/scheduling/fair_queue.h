@@ -15,8 +15,7 @@
 // `aging`. Priority never buys one tenant time of another. Jobs of one session and priority leave
 // in the order they came.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_FAIR_QUEUE_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_FAIR_QUEUE_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -94,5 +93,3 @@ class FairQueue {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_FAIR_QUEUE_H_

@@ -1,7 +1,6 @@
 // Job: one program on its way through a lane, with everything it needs to run and to answer.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_JOB_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_JOB_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -90,5 +89,3 @@ struct Job {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_JOB_H_

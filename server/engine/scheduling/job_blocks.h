@@ -5,8 +5,7 @@
 //   auto blocks = std::make_shared<JobBlocks>();
 //   auto job = std::allocate_shared<SomeJob>(JobAllocator<SomeJob>(blocks), ...);
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_JOB_BLOCKS_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_JOB_BLOCKS_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -65,5 +64,3 @@ struct JobAllocator {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_JOB_BLOCKS_H_

@@ -8,8 +8,7 @@
 // or the job says so, and that thread then stays awake for a while. Rings are launched by who polls
 // for them.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -146,5 +145,3 @@ class Lane {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_

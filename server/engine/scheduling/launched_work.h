@@ -1,7 +1,6 @@
 // LaunchedWork: what a lane has launched, and how much of it is still to come by the estimates.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_LAUNCHED_WORK_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_LAUNCHED_WORK_H_
+#pragma once
 
 #include <deque>
 
@@ -28,5 +27,3 @@ class LaunchedWork {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_LAUNCHED_WORK_H_

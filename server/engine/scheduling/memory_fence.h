@@ -1,8 +1,7 @@
 // Fences that the thread sanitizer understands: it knows no fence by itself (GCC refuses them), but
 // orders threads by what they do to one variable.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_MEMORY_FENCE_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_MEMORY_FENCE_H_
+#pragma once
 
 #include <atomic>
 
@@ -19,5 +18,3 @@ inline void MemoryFence(std::memory_order order = std::memory_order_seq_cst) {
 }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_MEMORY_FENCE_H_

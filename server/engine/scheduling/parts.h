@@ -8,8 +8,7 @@
 // front of them, and a part of their own would cost the host more than they do. A part waits for
 // ops in front of its first one alone, so no order of lanes makes parts wait in a circle.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_
+#pragma once
 
 #include <vector>
 
@@ -37,5 +36,3 @@ std::vector<OpRun> CutIntoParts(absl::Span<const kernels::Op> ops, absl::Span<co
                                 const std::vector<bool>& marks = {});
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_

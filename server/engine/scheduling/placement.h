@@ -3,8 +3,7 @@
 // of a matmul whose operands lie on one device, where it then runs. Whatever else has to compute on
 // it copies it over first.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -35,5 +34,3 @@ absl::StatusOr<Placement> PlaceOne(const kernels::Op& op, size_t index, const Sl
 absl::Status AddPeer(Device& device, const Buffer& buffer, Peers& peers);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_

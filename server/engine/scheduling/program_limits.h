@@ -1,7 +1,6 @@
 // What a tenant's limits say of one program: how many ops, how much inline data, how long.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PROGRAM_LIMITS_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_PROGRAM_LIMITS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -22,5 +21,3 @@ absl::Status CheckSize(const Tenant& tenant, size_t ops, absl::Span<const int64_
 absl::Status CheckTime(const Tenant& tenant, std::string_view device, double seconds);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_PROGRAM_LIMITS_H_

@@ -6,8 +6,7 @@
 //   RunTicket ticket = Run(*std::move(run), [](std::shared_ptr<const Outcome> outcome, bool)
 //   {...});
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_RUN_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_RUN_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -136,5 +135,3 @@ struct RunTicket {
 RunTicket Run(RunRequest request, OutcomeDone done);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_RUN_H_

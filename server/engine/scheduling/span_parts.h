@@ -1,7 +1,6 @@
 // Where a program's time went, for a collector of traces.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_SPAN_PARTS_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_SPAN_PARTS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -17,5 +16,3 @@ std::vector<SpanPart> PartsOf(const kernels::Program& program, const std::string
                               const JobResult& result);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_SPAN_PARTS_H_

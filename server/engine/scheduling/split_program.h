@@ -3,8 +3,7 @@
 //
 // Which device an op belongs to, and how bytes go between devices: placement.h.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_PROGRAM_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_PROGRAM_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -60,5 +59,3 @@ class SplitProgram final : public kernels::Program {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_PROGRAM_H_

@@ -6,8 +6,7 @@
 // devices never wait in a circle, and a lane waits for another for no longer than that one's
 // look-ahead. A backend without marks has parts wait for the end as the host sees it.
 
-#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_RUN_H_
-#define GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_RUN_H_
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -72,5 +71,3 @@ class SplitRun : public std::enable_shared_from_this<SplitRun> {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_RUN_H_

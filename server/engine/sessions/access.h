@@ -1,8 +1,7 @@
 // Access: who a credential stands for. It knows the config's rules and the token file, which it
 // reads again when that changes; what a caller may then do is decided by its role.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_ACCESS_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_ACCESS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -78,5 +77,3 @@ class Access {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_ACCESS_H_

@@ -2,8 +2,7 @@
 // for a plan, by what its session remembers (recent_bindings.h): a run of a plan with hundreds of
 // buffers then takes one share instead of hundreds.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -35,5 +34,3 @@ struct BoundBuffers {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_

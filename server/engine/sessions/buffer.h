@@ -3,8 +3,7 @@
 // it. That is why it is held by shared_ptr: a BufferLease is a share, and while it lives the bytes
 // stay.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_BUFFER_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_BUFFER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -93,5 +92,3 @@ struct BufferRef {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_BUFFER_H_

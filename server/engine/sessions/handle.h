@@ -1,8 +1,7 @@
 // Handle: 128 random bits that name a session, buffer or plan. Unguessable, so it is also the right
 // to use it.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_HANDLE_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_HANDLE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -36,5 +35,3 @@ std::optional<Handle> HandleFromBytes(std::string_view bytes);
 std::string Redacted(const Handle& handle);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_HANDLE_H_

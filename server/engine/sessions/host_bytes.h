@@ -1,7 +1,6 @@
 // What programs and plans take of host memory, as tenants are charged for it.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_HOST_BYTES_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_HOST_BYTES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -42,5 +41,3 @@ inline absl::StatusOr<std::shared_ptr<const kernels::Program>> ChargedProgram(
 }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_HOST_BYTES_H_

@@ -2,8 +2,7 @@
 // device chooses by other times, so that plans and armed slots gain from what was measured after
 // they were made.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_KEPT_PROGRAM_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_KEPT_PROGRAM_H_
+#pragma once
 
 #include <memory>
 #include <utility>
@@ -88,5 +87,3 @@ KeptProgram KeepProgram(Tenant& tenant, Device& device, absl::Span<const kernels
                         std::shared_ptr<const kernels::Program> program);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_KEPT_PROGRAM_H_

@@ -1,7 +1,6 @@
 // Plan: a program that is kept and run again, on the buffers it was made with or on others.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_PLAN_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_PLAN_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -50,5 +49,3 @@ struct Plan {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_PLAN_H_

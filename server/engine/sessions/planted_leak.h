@@ -1,8 +1,7 @@
 // A leak on purpose, in the build that shows that the soak finds one (tests/soak): some memory and
 // now and then a descriptor with each session. Everywhere else it is nothing.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_PLANTED_LEAK_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_PLANTED_LEAK_H_
+#pragma once
 
 #ifdef GEMMD_PLANTED_LEAK
 #include <unistd.h>
@@ -25,5 +24,3 @@ inline void PlantedLeak() {
 }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_PLANTED_LEAK_H_

@@ -6,8 +6,7 @@
 // holds decides for it: as long as it holds a buffer that it found as version 1 of "m", all of "m"
 // is version 1 to it, so that no program of it mixes two. Docs: docs/weights.md.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_PUBLISHED_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_PUBLISHED_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -156,5 +155,3 @@ class PublishedBuffers {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_PUBLISHED_H_

@@ -1,8 +1,7 @@
 // PublishedClaim: that a session's handle holds a published buffer. While there is one the buffer
 // counts as used, and what the session found by a name without version stays of one version.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_PUBLISHED_CLAIM_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_PUBLISHED_CLAIM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -58,5 +57,3 @@ class PublishedClaim {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_PUBLISHED_CLAIM_H_

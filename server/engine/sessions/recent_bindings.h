@@ -2,8 +2,7 @@
 // runs on the same ones as before, and looking each of them up, with the cold caches that the
 // device's milliseconds leave behind, takes as long as a tenth of such a run.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_RECENT_BINDINGS_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_RECENT_BINDINGS_H_
+#pragma once
 
 #include <cstddef>
 #include <list>
@@ -63,5 +62,3 @@ class RecentBindings {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_RECENT_BINDINGS_H_

@@ -3,8 +3,7 @@
 // the whole call; the second time they come they are kept, and from the third on they are run as
 // a plan is.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_RECENT_PROGRAMS_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_RECENT_PROGRAMS_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -42,5 +41,3 @@ class RecentPrograms {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_RECENT_PROGRAMS_H_

@@ -2,8 +2,7 @@
 // instead of running again. Remembers only what ran and succeeded; what was refused or failed may
 // simply be tried again.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_REPLAY_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_REPLAY_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -81,5 +80,3 @@ class ReplayCache {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_REPLAY_H_

@@ -2,8 +2,7 @@
 // a call, or when the stream that holds it is cut and the grace period passes; then what it holds
 // is freed as soon as its work has finished.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_SESSION_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_SESSION_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -193,5 +192,3 @@ class Session : public std::enable_shared_from_this<Session> {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_SESSION_H_

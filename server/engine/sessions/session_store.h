@@ -1,7 +1,6 @@
 // SessionStore: the sessions that live, by handle, and their end.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_SESSION_STORE_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_SESSION_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -77,5 +76,3 @@ class SessionStore {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_SESSION_STORE_H_

@@ -1,8 +1,7 @@
 // SessionUse: a claim that keeps a session's end waiting while a call or program of it is under
 // way.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_SESSION_USE_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_SESSION_USE_H_
+#pragma once
 
 #include <memory>
 
@@ -31,5 +30,3 @@ class SessionUse {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_SESSION_USE_H_

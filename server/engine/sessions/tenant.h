@@ -2,8 +2,7 @@
 // quantity a client can grow is taken from a Quota of its tenant and given back by a Charge's
 // destructor, so that no path can forget to.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_TENANT_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_TENANT_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -134,5 +133,3 @@ class TenantDirectory {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_TENANT_H_

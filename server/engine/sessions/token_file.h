@@ -4,8 +4,7 @@
 //   # name tenant role
 //   sha256:9f86d081... ci default user expires=2027-01-01T00:00:00Z
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_TOKEN_FILE_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_TOKEN_FILE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -46,5 +45,3 @@ absl::StatusOr<std::vector<TokenEntry>> ParseTokenFile(std::string_view text,
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_TOKEN_FILE_H_

@@ -1,8 +1,7 @@
 // UploadPace: slows a tenant's uploads to a rate. A chunk is taken whenever it comes; its stream
 // then waits until the chunk would have come at the rate, and TCP slows the sender.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_UPLOAD_PACE_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_UPLOAD_PACE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -30,5 +29,3 @@ class UploadPace {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_UPLOAD_PACE_H_

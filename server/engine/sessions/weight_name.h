@@ -1,8 +1,7 @@
 // Names of published buffers, some with a version: "m@2/layer.0/w" is "m/layer.0/w" of version 2 of
 // "m". A version stands behind the whole name or behind one of its folders, once.
 
-#ifndef GEMMD_SERVER_ENGINE_SESSIONS_WEIGHT_NAME_H_
-#define GEMMD_SERVER_ENGINE_SESSIONS_WEIGHT_NAME_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -37,5 +36,3 @@ std::string VersionedName(std::string_view base, int64_t version, std::string_vi
 std::vector<std::string_view> BasesOf(std::string_view name);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SESSIONS_WEIGHT_NAME_H_

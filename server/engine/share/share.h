@@ -11,8 +11,7 @@
 // socket, has a fair share: with n that hold some, a place is free for another until each has one
 // part in n + 1. Of a process' descriptors all this takes three eighths at most.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_SHARE_H_
-#define GEMMD_SERVER_ENGINE_SHARE_SHARE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -83,5 +82,3 @@ class ShareSocket {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_SHARE_H_

@@ -1,7 +1,6 @@
 // SharePeer: one connection to the share socket, from its first byte to its answer.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_SHARE_PEER_H_
-#define GEMMD_SERVER_ENGINE_SHARE_SHARE_PEER_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -45,5 +44,3 @@ class SharePeer {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_SHARE_PEER_H_

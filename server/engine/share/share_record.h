@@ -1,8 +1,7 @@
 // A few bytes in a memfd, for what must cross the share socket and is no descriptor: the socket
 // carries descriptors alone, and whoever can fetch one shares the host.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_SHARE_RECORD_H_
-#define GEMMD_SERVER_ENGINE_SHARE_SHARE_RECORD_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -24,5 +23,3 @@ absl::StatusOr<UniqueFd> WriteRecord(std::string_view record);
 absl::StatusOr<std::string> ReadRecord(int fd);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_SHARE_RECORD_H_

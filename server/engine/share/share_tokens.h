@@ -1,7 +1,6 @@
 // ShareTokens: descriptors waiting to be fetched, each under a token that works once, for 10 s.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_SHARE_TOKENS_H_
-#define GEMMD_SERVER_ENGINE_SHARE_SHARE_TOKENS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -64,5 +63,3 @@ class ShareTokens {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_SHARE_TOKENS_H_

@@ -2,8 +2,7 @@
 // becomes a Copy from there and each Read a Copy to there, which a device does without staging; the
 // report keeps the names of the caller's ops.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_SHARED_INLINE_H_
-#define GEMMD_SERVER_ENGINE_SHARE_SHARED_INLINE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -64,5 +63,3 @@ absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindShared(const SharedInlin
                                                                absl::Span<const BufferRef> refs);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_SHARED_INLINE_H_

@@ -1,8 +1,7 @@
 // The listening end of a TCP address, as gRPC would bind it: every address of a name, IPv4 and IPv6
 // for a wildcard.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_TCP_LISTENER_H_
-#define GEMMD_SERVER_ENGINE_SHARE_TCP_LISTENER_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -30,5 +29,3 @@ class TcpListener {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_TCP_LISTENER_H_

@@ -1,8 +1,7 @@
 // The listening end of a Unix socket: binding it, replacing what a dead server left, and removing
 // its file at the end.
 
-#ifndef GEMMD_SERVER_ENGINE_SHARE_UNIX_LISTENER_H_
-#define GEMMD_SERVER_ENGINE_SHARE_UNIX_LISTENER_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -45,5 +44,3 @@ class UnixListener {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_SHARE_UNIX_LISTENER_H_

@@ -2,8 +2,7 @@
 //
 // A model that has run for a minute then runs on measured kernels, without anybody asking for it.
 
-#ifndef GEMMD_SERVER_ENGINE_TUNING_BACKGROUND_TUNING_H_
-#define GEMMD_SERVER_ENGINE_TUNING_BACKGROUND_TUNING_H_
+#pragma once
 
 #include <functional>
 #include <thread>
@@ -44,5 +43,3 @@ class BackgroundTuning {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_TUNING_BACKGROUND_TUNING_H_

@@ -6,8 +6,7 @@
 // device. Results take effect a second's worth at a time, because each change makes programs be
 // compiled anew.
 
-#ifndef GEMMD_SERVER_ENGINE_TUNING_DEVICE_TUNER_H_
-#define GEMMD_SERVER_ENGINE_TUNING_DEVICE_TUNER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -121,5 +120,3 @@ class DeviceTuner {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_TUNING_DEVICE_TUNER_H_

@@ -1,7 +1,6 @@
 // ServedShapes: which shapes a lane's programs have multiplied, and how their kernels were chosen.
 
-#ifndef GEMMD_SERVER_ENGINE_TUNING_SERVED_SHAPES_H_
-#define GEMMD_SERVER_ENGINE_TUNING_SERVED_SHAPES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -39,5 +38,3 @@ class ServedShapes {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_TUNING_SERVED_SHAPES_H_

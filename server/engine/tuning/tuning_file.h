@@ -1,7 +1,6 @@
 // The file that keeps what a device's tuner has measured.
 
-#ifndef GEMMD_SERVER_ENGINE_TUNING_TUNING_FILE_H_
-#define GEMMD_SERVER_ENGINE_TUNING_TUNING_FILE_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -19,5 +18,3 @@ absl::StatusOr<std::string> ReadTuningFile(const std::string& path);
 absl::Status WriteTuningFile(const std::string& path, std::string_view text);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_TUNING_TUNING_FILE_H_

@@ -1,8 +1,7 @@
 // TuningPace: when background measurements may go on, so that they take no more than their share of
 // a device's time.
 
-#ifndef GEMMD_SERVER_ENGINE_TUNING_TUNING_PACE_H_
-#define GEMMD_SERVER_ENGINE_TUNING_TUNING_PACE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -35,5 +34,3 @@ class TuningPace {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_ENGINE_TUNING_TUNING_PACE_H_

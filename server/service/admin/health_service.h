@@ -1,8 +1,7 @@
 // HealthService: grpc.health.v1, Check and Watch. gRPC's own takes Watches without end, 17 KB each,
 // from anybody who can connect; this one bounds them.
 
-#ifndef GEMMD_SERVER_SERVICE_ADMIN_HEALTH_SERVICE_H_
-#define GEMMD_SERVER_SERVICE_ADMIN_HEALTH_SERVICE_H_
+#pragma once
 
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_context.h>
@@ -54,5 +53,3 @@ class HealthService final : public grpc::Service {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_ADMIN_HEALTH_SERVICE_H_

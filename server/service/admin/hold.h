@@ -1,7 +1,6 @@
 // SessionService.Hold: ties a session to a stream, and carries news to its client.
 
-#ifndef GEMMD_SERVER_SERVICE_ADMIN_HOLD_H_
-#define GEMMD_SERVER_SERVICE_ADMIN_HOLD_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -15,5 +14,3 @@ grpc::ServerWriteReactor<v1::HoldEvent>* ServeHold(Method& method,
                                                    const grpc::ByteBuffer& request);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_ADMIN_HOLD_H_

@@ -1,7 +1,6 @@
 // AdminService.Tune: kernels are measured, and one message says so for each shape.
 
-#ifndef GEMMD_SERVER_SERVICE_ADMIN_TUNE_H_
-#define GEMMD_SERVER_SERVICE_ADMIN_TUNE_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -17,5 +16,3 @@ grpc::ServerWriteReactor<v1::TuneProgress>* ServeTune(Method& method,
                                                       const grpc::ByteBuffer& request);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_ADMIN_TUNE_H_

@@ -1,8 +1,7 @@
 // Which shapes a Tune measures: those that the request lists, those that were multiplied most, and
 // those of published weights.
 
-#ifndef GEMMD_SERVER_SERVICE_ADMIN_TUNE_SHAPES_H_
-#define GEMMD_SERVER_SERVICE_ADMIN_TUNE_SHAPES_H_
+#pragma once
 
 #include <vector>
 
@@ -21,5 +20,3 @@ absl::StatusOr<std::vector<kernels::TuneShape>> TuneShapesOf(const v1::TuneReque
                                                              const DeviceTuner& tuner);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_ADMIN_TUNE_SHAPES_H_

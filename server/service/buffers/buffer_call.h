@@ -1,7 +1,6 @@
 // What BufferService's methods have in common.
 
-#ifndef GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_CALL_H_
-#define GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_CALL_H_
+#pragma once
 
 #include <string>
 
@@ -29,5 +28,3 @@ void NoteTransfer(Call& call, const Buffer& buffer, const char* direction, absl:
                   absl::Duration duration, int64_t bytes);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_CALL_H_

@@ -1,7 +1,6 @@
 // BufferService's Export and Import: what crosses the share socket, and on which terms.
 
-#ifndef GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_SHARING_H_
-#define GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_SHARING_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "gemmd/v1/buffer_service.pb.h"
@@ -14,5 +13,3 @@ absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
 absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request, v1::Buffer* response);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_SHARING_H_

@@ -1,7 +1,6 @@
 // DownloadStream: a buffer's bytes to the wire in chunks, each with its CRC32C.
 
-#ifndef GEMMD_SERVER_SERVICE_BUFFERS_DOWNLOAD_H_
-#define GEMMD_SERVER_SERVICE_BUFFERS_DOWNLOAD_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -37,5 +36,3 @@ class DownloadStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_BUFFERS_DOWNLOAD_H_

@@ -1,7 +1,6 @@
 // UploadStream: chunks from the wire into a buffer, each checked, then copied.
 
-#ifndef GEMMD_SERVER_SERVICE_BUFFERS_UPLOAD_H_
-#define GEMMD_SERVER_SERVICE_BUFFERS_UPLOAD_H_
+#pragma once
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -50,5 +49,3 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_BUFFERS_UPLOAD_H_

@@ -1,7 +1,6 @@
 // ExecuteCall: one program, one answer. Serves Execute and RunPlan.
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_EXECUTE_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_EXECUTE_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -58,5 +57,3 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_EXECUTE_H_

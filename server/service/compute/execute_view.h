@@ -1,8 +1,7 @@
 // ExecuteView: a small ExecuteRequest without inline data, read where its bytes lie. Its ops stay
 // bytes, by which a session knows those that it has run before (engine/sessions/recent_programs.h).
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_EXECUTE_VIEW_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_EXECUTE_VIEW_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -31,5 +30,3 @@ struct ExecuteView {
 grpc::Slice SmallRequest(const grpc::ByteBuffer& request);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_EXECUTE_VIEW_H_

@@ -1,8 +1,7 @@
 // From a request to a run: claims the session, resolves handles, converts, validates, compiles.
 // Nothing is queued yet.
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_PREPARE_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_PREPARE_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "server/engine/server_state.h"
@@ -37,5 +36,3 @@ absl::StatusOr<OpId> OpIdOf(const ExecuteView& view, const InlineData* taken);
 absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request, const InlineData* taken);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_PREPARE_H_

@@ -12,8 +12,7 @@
 // The lock is held for bookkeeping alone: a call to gRPC takes longer than all the rest of a small
 // batch, and whoever met the lock during one would go to sleep.
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_QUEUE_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_QUEUE_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -192,5 +191,3 @@ class QueueStream final
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_QUEUE_H_

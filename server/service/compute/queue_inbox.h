@@ -1,7 +1,6 @@
 // QueueInbox: messages of a Queue stream that were read and are not yet accepted.
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_QUEUE_INBOX_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_QUEUE_INBOX_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -69,5 +68,3 @@ class QueueInbox {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_QUEUE_INBOX_H_

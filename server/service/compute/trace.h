@@ -1,7 +1,6 @@
 // AdminService.Trace: the server's timeline as a stream of messages, for a while.
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_TRACE_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_TRACE_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -19,5 +18,3 @@ grpc::ServerWriteReactor<v1::TraceChunk>* ServeTrace(Method& method,
                                                      const grpc::ByteBuffer& request);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_TRACE_H_

@@ -1,8 +1,7 @@
 // W3C trace context: what a caller's tracing system calls the call, so that our log lines and its
 // spans can be put side by side. https://www.w3.org/TR/trace-context/, "traceparent".
 
-#ifndef GEMMD_SERVER_SERVICE_COMPUTE_TRACE_CONTEXT_H_
-#define GEMMD_SERVER_SERVICE_COMPUTE_TRACE_CONTEXT_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -31,5 +30,3 @@ struct TraceContext {
 std::string SpanId(uint64_t instance, uint64_t call);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_COMPUTE_TRACE_CONTEXT_H_

@@ -5,8 +5,7 @@
 // Out of descriptors it closes what comes, at once, by a descriptor that it keeps in reserve, so
 // that nobody waits in the backlog, and says so once.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_ACCEPTOR_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_ACCEPTOR_H_
+#pragma once
 
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
@@ -115,5 +114,3 @@ class Acceptor {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_ACCEPTOR_H_

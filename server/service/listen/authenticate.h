@@ -1,8 +1,7 @@
 // Authenticator: who calls at one listener, from what gRPC knows of the connection and what the
 // call carries. Health checks do not come here.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_AUTHENTICATE_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_AUTHENTICATE_H_
+#pragma once
 
 #include <grpcpp/server_context.h>
 
@@ -44,5 +43,3 @@ class Authenticator {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_AUTHENTICATE_H_

@@ -1,8 +1,7 @@
 // What gRPC and protobuf have to say goes into our log, escaped like everything else: on their own
 // they would write lines of another form to stderr, with whatever a peer sent in them.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_GRPC_LOG_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_GRPC_LOG_H_
+#pragma once
 
 #include "server/engine/observe/log.h"
 
@@ -17,5 +16,3 @@ class GrpcLog {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_GRPC_LOG_H_

@@ -1,8 +1,7 @@
 // Listener: one address, one gRPC server. Each listener has services of its own, because how a
 // caller is known depends on where the call arrived.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_LISTENER_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_LISTENER_H_
+#pragma once
 
 #include <grpcpp/resource_quota.h>
 
@@ -64,5 +63,3 @@ class Listener {
 void EnableListenerPlugins();
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_LISTENER_H_

@@ -1,7 +1,6 @@
 // Who is at the other end of a TCP connection: for gRPC, and for whom its connections count.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_PEER_ADDRESS_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_PEER_ADDRESS_H_
+#pragma once
 
 #include <sys/socket.h>
 
@@ -18,5 +17,3 @@ struct PeerAddress {
 PeerAddress Describe(const sockaddr_storage& address);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_PEER_ADDRESS_H_

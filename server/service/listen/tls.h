@@ -1,8 +1,7 @@
 // TLS of a listener: its files, which connections are shown only if they are right, and what a
 // certificate says.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_TLS_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_TLS_H_
+#pragma once
 
 #include <grpc/grpc_security.h>
 #include <grpcpp/security/server_credentials.h>
@@ -75,5 +74,3 @@ class TlsFiles {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_TLS_H_

@@ -1,7 +1,6 @@
 // Calls as OTLP spans: one of kind SERVER a call, and below it one for each part.
 
-#ifndef GEMMD_SERVER_SERVICE_OTLP_ENCODE_H_
-#define GEMMD_SERVER_SERVICE_OTLP_ENCODE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -16,5 +15,3 @@ otlp::ExportTraceServiceRequest Encode(const std::vector<CallSpan>& calls,
                                        const std::string& instance);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_OTLP_ENCODE_H_

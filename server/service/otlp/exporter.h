@@ -3,8 +3,7 @@
 // One thread. A batch that the collector does not take is tried again a few times and then given up
 // and counted, while newer calls wait in the queue, which is bounded. Nothing else waits for it.
 
-#ifndef GEMMD_SERVER_SERVICE_OTLP_EXPORTER_H_
-#define GEMMD_SERVER_SERVICE_OTLP_EXPORTER_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -59,5 +58,3 @@ class OtlpExporter {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_OTLP_EXPORTER_H_

@@ -1,8 +1,7 @@
 // Method and Call: what every RPC does around its work: who calls, a request id, counting, timing,
 // logging, and the count of live calls that a drain waits for.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_CALL_H_
-#define GEMMD_SERVER_SERVICE_WIRE_CALL_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
@@ -153,5 +152,3 @@ class Call {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_CALL_H_

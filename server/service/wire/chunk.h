@@ -2,8 +2,7 @@
 // bytes on the wire are exactly UploadRequest's and DownloadResponse's, so any protobuf client can
 // speak to us.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_CHUNK_H_
-#define GEMMD_SERVER_SERVICE_WIRE_CHUNK_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -41,5 +40,3 @@ grpc::ByteBuffer MakeDownloadChunk(int64_t offset_bytes, uint32_t crc32c, grpc::
 uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> data);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_CHUNK_H_

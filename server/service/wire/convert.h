@@ -1,8 +1,7 @@
 // The wire's ops in the engine's terms, and the engine's answers in the wire's. Errors name the
 // field: "ops[2].matmul.a.values.shape: rank 4, limit 3".
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_CONVERT_H_
-#define GEMMD_SERVER_SERVICE_WIRE_CONVERT_H_
+#pragma once
 
 #include <string_view>
 #include <utility>
@@ -65,5 +64,3 @@ absl::Duration FromProto(const google::protobuf::Duration& duration);
 void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_CONVERT_H_

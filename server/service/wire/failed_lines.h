@@ -1,8 +1,7 @@
 // FailedLines: how many failed calls a second the log tells of, for each tenant: one whose calls
 // all fail must neither fill the log nor hide another's. gemmd_requests_total has all of them.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_FAILED_LINES_H_
-#define GEMMD_SERVER_SERVICE_WIRE_FAILED_LINES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -37,5 +36,3 @@ class FailedLines {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_FAILED_LINES_H_

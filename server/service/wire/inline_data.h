@@ -3,8 +3,7 @@
 // goes from there to pinned memory at once. And without its data a program that comes again is the
 // same bytes again (engine/sessions/recent_programs.h).
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_INLINE_DATA_H_
-#define GEMMD_SERVER_SERVICE_WIRE_INLINE_DATA_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -29,5 +28,3 @@ std::shared_ptr<InlineData> TakeExecuteData(grpc::ByteBuffer& request);
 std::shared_ptr<InlineData> TakeRunPlanData(grpc::ByteBuffer& request);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_INLINE_DATA_H_

@@ -1,8 +1,7 @@
 // Messages of RPCs to and from bytes. gRPC's own way answers bytes that it cannot parse by itself,
 // with an empty UNIMPLEMENTED, before anybody was asked who calls; so every RPC here takes bytes.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_MESSAGE_H_
-#define GEMMD_SERVER_SERVICE_WIRE_MESSAGE_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -40,5 +39,3 @@ class grpc::SerializationTraits<gemmd::server::MaybeMessage<Message>> {
     return grpc::Status::OK;
   }
 };
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_MESSAGE_H_

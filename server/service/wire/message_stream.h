@@ -1,8 +1,7 @@
 // MessageStream: a server stream whose messages come from other threads, one by one, and at last a
 // status. Base of Hold, Trace and Tune.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_MESSAGE_STREAM_H_
-#define GEMMD_SERVER_SERVICE_WIRE_MESSAGE_STREAM_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -150,5 +149,3 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_MESSAGE_STREAM_H_

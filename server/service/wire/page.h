@@ -1,7 +1,6 @@
 // Pages of a list: the token is how many items to skip.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_PAGE_H_
-#define GEMMD_SERVER_SERVICE_WIRE_PAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -21,5 +20,3 @@ absl::StatusOr<Page> ConvertPage(int size, const std::string& token);
 std::string NextToken(const Page& page, int64_t total);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_PAGE_H_

@@ -1,8 +1,7 @@
 // The reply to Execute and RunPlan, as the bytes of a v1::ExecuteResponse: what a program read is
 // sent from where it lies, without a copy into a message and another one out of it.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_REPLY_H_
-#define GEMMD_SERVER_SERVICE_WIRE_REPLY_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -18,5 +17,3 @@ grpc::ByteBuffer MakeReply(const std::shared_ptr<const Outcome>& outcome, bool r
                            v1::ReportLevel level);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_REPLY_H_

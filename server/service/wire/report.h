@@ -1,7 +1,6 @@
 // What a program's answer says of it: which kernels ran, why, and how long.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_REPORT_H_
-#define GEMMD_SERVER_SERVICE_WIRE_REPORT_H_
+#pragma once
 
 #include <google/protobuf/io/coded_stream.h>
 
@@ -18,5 +17,3 @@ void WriteReport(const Outcome& outcome, v1::ReportLevel level, int field,
                  google::protobuf::io::CodedOutputStream& out);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_REPORT_H_

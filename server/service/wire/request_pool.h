@@ -2,8 +2,7 @@
 // fifteen small protobuf objects; on an arena they cost no malloc and no free, about 2 us of a tiny
 // call.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_REQUEST_POOL_H_
-#define GEMMD_SERVER_SERVICE_WIRE_REQUEST_POOL_H_
+#pragma once
 
 #include <google/protobuf/arena.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -85,5 +84,3 @@ class RequestPool {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_REQUEST_POOL_H_

@@ -1,7 +1,6 @@
 // Who may call which RPC: by its service, but for a few. docs/operations.md shows the same table.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
-#define GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
+#pragma once
 
 #include <string_view>
 
@@ -23,5 +22,3 @@ bool MayCall(Role role, RpcKind kind);
 std::string_view RolesOf(RpcKind kind);  // for messages: "user or admin"
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_

@@ -6,8 +6,7 @@
 //   auto rpcs = std::make_unique<Rpcs<v1::DeviceService>>(context);
 //   rpcs->Serve(ListDevices);
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_RPCS_H_
-#define GEMMD_SERVER_SERVICE_WIRE_RPCS_H_
+#pragma once
 
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -149,5 +148,3 @@ class Rpcs final : public Generated::Service {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_RPCS_H_

@@ -1,7 +1,6 @@
 // The one place where Status becomes a gRPC status.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_STATUS_H_
-#define GEMMD_SERVER_SERVICE_WIRE_STATUS_H_
+#pragma once
 
 #include <grpcpp/support/status.h>
 
@@ -14,5 +13,3 @@ namespace gemmd::server {
 grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_STATUS_H_

@@ -1,8 +1,7 @@
 // StreamRegistry: the long-lived streams (Hold, Queue) that a drain must speak to. Everything else
 // it can simply wait for.
 
-#ifndef GEMMD_SERVER_SERVICE_WIRE_STREAMS_H_
-#define GEMMD_SERVER_SERVICE_WIRE_STREAMS_H_
+#pragma once
 
 #include <memory>
 
@@ -46,5 +45,3 @@ class StreamRegistry {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_SERVER_SERVICE_WIRE_STREAMS_H_

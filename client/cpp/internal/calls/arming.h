@@ -1,7 +1,6 @@
 // How a session arms plans: the region of slots that it shares with the daemon, made by the first.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_ARMING_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_ARMING_H_
+#pragma once
 
 #include <memory>
 
@@ -29,5 +28,3 @@ class Arming {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_ARMING_H_

@@ -3,8 +3,7 @@
 // each answer to a blocking call wakes one of them first, and that one the caller, a fifth of a
 // small Execute on an H200. This one polls only while such a call is under way.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_ASYNC_CALLS_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_ASYNC_CALLS_H_
+#pragma once
 
 #include <grpcpp/completion_queue.h>
 
@@ -46,5 +45,3 @@ class AsyncCalls {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_ASYNC_CALLS_H_

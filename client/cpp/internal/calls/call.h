@@ -1,8 +1,7 @@
 // One unary call with its deadline, metadata and retries. The only loop that tries a unary call
 // again; what may be is in options.h, and RPC by RPC in the protos (idempotency_level).
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_CALL_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_CALL_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 #include <grpcpp/channel.h>
@@ -54,5 +53,3 @@ absl::StatusOr<Response> Ask(const ClientCore& core, const CallOptions& options,
 }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_CALL_H_

@@ -1,7 +1,6 @@
 // gRPC's outcome of a call as absl::Status, and what may be said about whether it happened.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_GRPC_STATUS_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_GRPC_STATUS_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
@@ -22,5 +21,3 @@ enum class Break {
 Break BreakOf(const absl::Status& status);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_GRPC_STATUS_H_

@@ -1,7 +1,6 @@
 // The addresses behind a target's name.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_LOOKUP_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_LOOKUP_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -18,5 +17,3 @@ absl::StatusOr<std::vector<std::string>> LookUpTarget(const std::string& target)
 std::string NameOf(const std::string& target);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_LOOKUP_H_

@@ -1,7 +1,6 @@
 // How an op goes on the wire. For ops.cc and grouped_ops.cc.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_OP_WIRE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_OP_WIRE_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -104,5 +103,3 @@ class OpWriter {
 };
 
 }  // namespace gemmd::client::internal
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_OP_WIRE_H_

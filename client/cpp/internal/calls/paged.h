@@ -1,7 +1,6 @@
 // Collects a paged list into one.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_PAGED_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_PAGED_H_
+#pragma once
 
 #include <google/protobuf/repeated_field.h>
 
@@ -30,5 +29,3 @@ absl::StatusOr<std::vector<Item>> AllPages(
 }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_PAGED_H_

@@ -1,7 +1,6 @@
 // What is behind a Plan.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_PLAN_STATE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_PLAN_STATE_H_
+#pragma once
 
 #include <memory>
 
@@ -25,5 +24,3 @@ absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList
                               const PlanOptions& options);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_PLAN_STATE_H_

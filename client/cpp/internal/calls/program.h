@@ -1,8 +1,7 @@
 // Running an encoded program: the one path of Session::Execute and Plan::Run, with and without
 // waiting.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_PROGRAM_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_PROGRAM_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -54,5 +53,3 @@ void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallO
               ExecuteCallback done);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_PROGRAM_H_

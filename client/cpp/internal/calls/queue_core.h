@@ -1,7 +1,6 @@
 // The stream behind a Queue: who may send when, and which completion belongs to which ticket.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_QUEUE_CORE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_QUEUE_CORE_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -112,5 +111,3 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_QUEUE_CORE_H_

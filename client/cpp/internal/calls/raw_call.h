@@ -3,8 +3,7 @@
 // to where they belong. These are the calls that gRPC's generated stubs are made of (the public
 // generic stub has no blocking ones), gathered here because their names say `internal`.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_RAW_CALL_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_RAW_CALL_H_
+#pragma once
 
 #include <google/protobuf/message_lite.h>
 #include <grpcpp/channel.h>
@@ -63,5 +62,3 @@ inline std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> RawServerStream(
 }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_RAW_CALL_H_

@@ -2,8 +2,7 @@
 // staging buffer. Threads copy between caller and windows, grain after grain, while the device
 // copies between other windows and the buffer.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_RELAY_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_RELAY_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -91,5 +90,3 @@ class Relay {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_RELAY_H_

@@ -1,8 +1,7 @@
 // Reply: an ExecuteResponse whose outputs and report stay where gRPC received them until they are
 // asked for.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_REPLY_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_REPLY_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -58,5 +57,3 @@ struct Reply {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_REPLY_H_

@@ -1,8 +1,7 @@
 // Running an OpList or a plan: inline data goes through memory shared with the daemon where that is
 // worth it and there is some, else in the messages.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_RUN_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_RUN_H_
+#pragma once
 
 #include <memory>
 
@@ -25,5 +24,3 @@ void RunPlanAsync(const Plan::State& plan, const PlanArgs& args, const ExecuteOp
                   ExecuteCallback done);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_RUN_H_

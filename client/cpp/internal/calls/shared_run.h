@@ -1,8 +1,7 @@
 // A program whose inline data goes through memory shared with the daemon: where each Write's and
 // Read's bytes lie in a block of it, and what is done when such a run is refused or not answered.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_SHARED_RUN_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CALLS_SHARED_RUN_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -64,5 +63,3 @@ void RunEitherAsync(std::shared_ptr<SessionCore> session, absl::StatusOr<SharedR
                     ExecuteCallback done);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_SHARED_RUN_H_

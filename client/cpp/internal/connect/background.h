@@ -1,8 +1,7 @@
 // What a session does without being waited for, and what came of it: the count of failures, and the
 // reaper that deletes dropped buffers and plans.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BACKGROUND_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BACKGROUND_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -85,5 +84,3 @@ class Reaper {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BACKGROUND_H_

@@ -1,7 +1,6 @@
 // The pauses between the tries of one call.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BACKOFF_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BACKOFF_H_
+#pragma once
 
 #include <algorithm>
 #include <optional>
@@ -43,5 +42,3 @@ class Backoff {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BACKOFF_H_

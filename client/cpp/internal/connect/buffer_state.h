@@ -1,7 +1,6 @@
 // What is behind a Buffer.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BUFFER_STATE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BUFFER_STATE_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -65,5 +64,3 @@ absl::StatusOr<std::string> OfferDeviceMemory(const std::string& share_socket,
                                               const DeviceMemory& memory);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_BUFFER_STATE_H_

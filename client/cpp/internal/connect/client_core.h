@@ -1,7 +1,6 @@
 // What a Client and everything made from it share: the connections and the options.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_CLIENT_CORE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_CLIENT_CORE_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 
@@ -100,5 +99,3 @@ class ClientCore {
 void KeepCallbackQueue();
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_CLIENT_CORE_H_

@@ -1,7 +1,6 @@
 // Waiting for a connection, and saying why none stands.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_CONNECTING_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_CONNECTING_H_
+#pragma once
 
 #include <string>
 
@@ -22,5 +21,3 @@ std::string ExplainNoConnection(const ClientOptions& options, absl::string_view 
                                 absl::string_view grpc_text);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_CONNECTING_H_

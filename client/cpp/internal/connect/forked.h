@@ -2,8 +2,7 @@
 // destroyed a connection, would hang, and take the parent's answers. So it is refused calls, and
 // what it has of the parent's is left as it is.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_FORKED_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_FORKED_H_
+#pragma once
 
 #include <memory>
 #include <utility>
@@ -30,5 +29,3 @@ std::shared_ptr<T> MakeUnlessForked(Args&&... args) {
 }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_FORKED_H_

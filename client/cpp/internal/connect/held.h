@@ -1,8 +1,7 @@
 // What a Client or Session holds. Default-constructed or moved from it holds nothing, and stands
 // for a core that refuses every call and says so.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_HELD_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_HELD_H_
+#pragma once
 
 #include <memory>
 #include <utility>
@@ -27,5 +26,3 @@ class Held {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_HELD_H_

@@ -1,7 +1,6 @@
 // Keeps a session alive on a thread of its own: by a Hold stream, or by KeepAlive calls.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_KEEPER_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_KEEPER_H_
+#pragma once
 
 #include <grpcpp/completion_queue.h>
 
@@ -60,5 +59,3 @@ class Keeper {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_KEEPER_H_

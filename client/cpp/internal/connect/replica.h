@@ -1,7 +1,6 @@
 // One server of a ReplicaPool: a thread that keeps a prepared session there.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_REPLICA_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_REPLICA_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -74,5 +73,3 @@ class Replica {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_REPLICA_H_

@@ -1,8 +1,7 @@
 // What is under Replicas<State>, without the State: which replicas there are, which of them a call
 // gets, and when it moves on.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_REPLICA_POOL_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_REPLICA_POOL_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -108,5 +107,3 @@ class ReplicaPool {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_REPLICA_POOL_H_

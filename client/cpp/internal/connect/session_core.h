@@ -1,7 +1,6 @@
 // What a Session and everything made from it share.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_SESSION_CORE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_SESSION_CORE_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -95,5 +94,3 @@ class SessionCore {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_SESSION_CORE_H_

@@ -1,8 +1,7 @@
 // The daemon's Unix socket on which descriptors change hands; protocol in
 // gemmd/v1/buffer_service.proto. One connection an exchange; each waits at most 5 s.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_SHARE_SOCKET_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_SHARE_SOCKET_H_
+#pragma once
 
 #include <string>
 
@@ -24,5 +23,3 @@ absl::StatusOr<int> FetchDescriptor(absl::string_view address, absl::string_view
 absl::StatusOr<std::string> SendDescriptor(absl::string_view address, int fd);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_SHARE_SOCKET_H_

@@ -1,7 +1,6 @@
 // How far a call to a target travels: what may be said to it in plaintext depends on that.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TARGET_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TARGET_H_
+#pragma once
 
 #include "absl/strings/string_view.h"
 
@@ -17,5 +16,3 @@ enum class Reach {
 Reach ReachOf(absl::string_view target);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TARGET_H_

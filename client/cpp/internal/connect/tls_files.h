@@ -1,8 +1,7 @@
 // The PEM files of TlsOptions, looked at before gRPC gets them: what is wrong with one shows there
 // as a connection that never stands.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TLS_FILES_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TLS_FILES_H_
+#pragma once
 
 #include <string>
 
@@ -22,5 +21,3 @@ absl::Status CheckTlsFiles(const TlsOptions& tls);
 absl::StatusOr<absl::Time> EndOfCertificate(const std::string& file);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TLS_FILES_H_

@@ -1,8 +1,7 @@
 // The bearer token that a client shows, kept in a file so that it can be changed while the client
 // runs and appears in no command line.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TOKEN_FILE_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TOKEN_FILE_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -55,5 +54,3 @@ class TokenFile {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_TOKEN_FILE_H_

@@ -1,8 +1,7 @@
 // The CRC32C of each chunk of an upload, taken by a second thread while the chunk before is sent:
 // in turns with it, reading the bytes from memory would add a third to the time of sending them.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_CHECKSUMS_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_CHECKSUMS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -48,5 +47,3 @@ class Checksums {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_CHECKSUMS_H_

@@ -1,8 +1,7 @@
 // CRC-32C (Castagnoli), as iSCSI, ext4 and gemmd's transfers use it: reflected, initial value and
 // final xor all ones. Crc32c("123456789") is 0xE3069283.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_CRC32C_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_CRC32C_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ namespace gemmd::client {
 uint32_t Crc32c(absl::string_view data, uint32_t crc = 0);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_CRC32C_H_

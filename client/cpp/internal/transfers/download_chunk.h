@@ -1,8 +1,7 @@
 // A DownloadResponse taken apart where it lies, in gRPC's slices, so that its data is copied once:
 // to where the caller wants it.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_DOWNLOAD_CHUNK_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_DOWNLOAD_CHUNK_H_
+#pragma once
 
 #include <grpcpp/support/slice.h>
 
@@ -27,5 +26,3 @@ std::optional<DownloadChunk> ParseDownloadChunk(absl::Span<const grpc::Slice> sl
 void CopyChunkData(absl::Span<const grpc::Slice> slices, const DownloadChunk& chunk, char* to);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_DOWNLOAD_CHUNK_H_

@@ -1,7 +1,6 @@
 // Upload and Download by gRPC streams, with checksums and resumption.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_GRPC_TRANSFER_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_GRPC_TRANSFER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -20,5 +19,3 @@ absl::StatusOr<TransferReport> GrpcDownload(const Buffer::State& buffer, absl::S
                                             int64_t offset_bytes, const TransferOptions& options);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_GRPC_TRANSFER_H_

@@ -2,8 +2,7 @@
 // Writes and Reads goes. In messages half a megabyte each way is copied eight times and passes two
 // sockets, whose buffers hold 200 KiB; here it is copied once on each side.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_INLINE_MEMORY_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_INLINE_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -77,5 +76,3 @@ class InlineMemory {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_INLINE_MEMORY_H_

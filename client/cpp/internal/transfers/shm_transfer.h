@@ -1,7 +1,6 @@
 // Upload and Download through memory shared with a daemon on this host.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_SHM_TRANSFER_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_SHM_TRANSFER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -28,5 +27,3 @@ absl::StatusOr<TransferReport> ShmDownload(Buffer::State& buffer, absl::Span<cha
                                            int64_t offset_bytes, const TransferOptions& options);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_SHM_TRANSFER_H_

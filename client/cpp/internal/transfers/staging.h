@@ -1,8 +1,7 @@
 // A HOST_SHARED buffer of the library's own, through which bytes reach a device's other buffers by
 // Copy ops.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_STAGING_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_STAGING_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -29,5 +28,3 @@ absl::StatusOr<StagingMemory> MakeStaging(const SessionCore& session, const std:
                                           const CallOptions& options);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_STAGING_H_

@@ -1,8 +1,7 @@
 // Copies between a caller's memory and shared memory, by several threads when they are long: one
 // core moves 5 to 15 GB/s, a fraction of what a server's memory and PCIe do.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_WIDE_COPY_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_WIDE_COPY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -26,5 +25,3 @@ void RunWide(int threads, absl::FunctionRef<void()> helper, absl::FunctionRef<vo
 void WideCopy(void* target, const void* source, size_t bytes, int threads = 0);
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_TRANSFERS_WIDE_COPY_H_
