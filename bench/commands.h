@@ -1,8 +1,7 @@
 // Every command of gemmd_bench. A new one: cmd_x.cc defining kXCommand, a line here, a line in
 // commands.cc, one in CMake.
 
-#ifndef GEMMD_BENCH_COMMANDS_H_
-#define GEMMD_BENCH_COMMANDS_H_
+#pragma once
 
 #include "client/cli/args/command.h"
 
@@ -19,5 +18,3 @@ extern const cli::Command kSoakCommand;
 const cli::CommandTable& Commands();
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_COMMANDS_H_

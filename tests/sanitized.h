@@ -1,7 +1,6 @@
 // Whether this is a sanitizer's build, where memory stays after its end and arithmetic is slow.
 
-#ifndef GEMMD_TESTS_SANITIZED_H_
-#define GEMMD_TESTS_SANITIZED_H_
+#pragma once
 
 // GCC says it by macros, Clang by features.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -20,5 +19,3 @@ namespace gemmd {
 inline constexpr bool kSanitized = GEMMD_SANITIZED;
 
 }  // namespace gemmd
-
-#endif  // GEMMD_TESTS_SANITIZED_H_

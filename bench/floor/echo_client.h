@@ -1,7 +1,6 @@
 // The caller's side of the echo server, by the plainest stubs.
 
-#ifndef GEMMD_BENCH_FLOOR_ECHO_CLIENT_H_
-#define GEMMD_BENCH_FLOOR_ECHO_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -36,5 +35,3 @@ class EchoClient {
 };
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_ECHO_CLIENT_H_

@@ -1,7 +1,6 @@
 // The peer of the floor measurements: an echo server, and OpenBLAS, in a process of their own.
 
-#ifndef GEMMD_BENCH_FLOOR_ECHO_SERVER_H_
-#define GEMMD_BENCH_FLOOR_ECHO_SERVER_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -22,5 +21,3 @@ class EchoServer {
 };
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_ECHO_SERVER_H_

@@ -1,7 +1,6 @@
 // Memory that stays with the process, as gemmd has it.
 
-#ifndef GEMMD_BENCH_FLOOR_KEPT_MEMORY_H_
-#define GEMMD_BENCH_FLOOR_KEPT_MEMORY_H_
+#pragma once
 
 #include <malloc.h>
 
@@ -16,5 +15,3 @@ inline void KeepFreedMemory() {
 }
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_KEPT_MEMORY_H_

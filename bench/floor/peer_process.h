@@ -1,8 +1,7 @@
 // The floor's peer as a child process: `gemmd_bench echo-peer`, talked to over its stdin and
 // stdout.
 
-#ifndef GEMMD_BENCH_FLOOR_PEER_PROCESS_H_
-#define GEMMD_BENCH_FLOOR_PEER_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -37,5 +36,3 @@ class PeerProcess {
 };
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_PEER_PROCESS_H_

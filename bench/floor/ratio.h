@@ -1,7 +1,6 @@
 // A ratio of two measurements taken in turns, so that the machine's drift hits both alike.
 
-#ifndef GEMMD_BENCH_FLOOR_RATIO_H_
-#define GEMMD_BENCH_FLOOR_RATIO_H_
+#pragma once
 
 #include <functional>
 #include <optional>
@@ -46,5 +45,3 @@ cli::Json RatioJson(const Ratio& ratio);  // value, target, pass, the figures an
 std::string RatioTable(const std::vector<Ratio>& ratios);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_RATIO_H_

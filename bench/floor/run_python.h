@@ -1,7 +1,6 @@
 // A program in bench/python, which measures the Python client.
 
-#ifndef GEMMD_BENCH_FLOOR_RUN_PYTHON_H_
-#define GEMMD_BENCH_FLOOR_RUN_PYTHON_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -23,5 +22,3 @@ absl::StatusOr<cli::Json> RunPythonBench(const PythonClient& python, const std::
                                          const std::vector<std::string>& arguments);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_RUN_PYTHON_H_

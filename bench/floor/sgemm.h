@@ -1,7 +1,6 @@
 // OpenBLAS, loaded at run time: what the daemon's matmuls are measured against on a CPU.
 
-#ifndef GEMMD_BENCH_FLOOR_SGEMM_H_
-#define GEMMD_BENCH_FLOOR_SGEMM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -15,5 +14,3 @@ namespace gemmd::bench {
 absl::StatusOr<double> SgemmSeconds(int64_t n, int repeats);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_SGEMM_H_

@@ -1,7 +1,6 @@
 // `gemmd_bench floor`: what the daemon costs on top of the bare parts that it is made of.
 
-#ifndef GEMMD_BENCH_FLOOR_SUITE_H_
-#define GEMMD_BENCH_FLOOR_SUITE_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -42,5 +41,3 @@ absl::StatusOr<std::vector<Ratio>> MeasureFloor(
 absl::StatusOr<double> ExecuteTinySeconds(client::Session& session, const client::OpList& ops);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_FLOOR_SUITE_H_

@@ -5,8 +5,7 @@
 // to it: a server that stalls is charged for everything that was due meanwhile (no coordinated
 // omission).
 
-#ifndef GEMMD_BENCH_LOAD_GENERATOR_H_
-#define GEMMD_BENCH_LOAD_GENERATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -68,5 +67,3 @@ class Schedule {
 };
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_GENERATOR_H_

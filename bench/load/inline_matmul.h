@@ -1,7 +1,6 @@
 // A resident matmul whose activations come with each request and whose result goes with its answer.
 
-#ifndef GEMMD_BENCH_LOAD_INLINE_MATMUL_H_
-#define GEMMD_BENCH_LOAD_INLINE_MATMUL_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -23,5 +22,3 @@ struct InlineMatmul {
 absl::StatusOr<InlineMatmul> MakeInline(const ResidentMatmul& resident);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_INLINE_MATMUL_H_

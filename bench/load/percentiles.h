@@ -1,8 +1,7 @@
 // Latencies of a run, kept whole and sorted: percentiles are exact, and 8 bytes a sample is cheap
 // for what one run holds.
 
-#ifndef GEMMD_BENCH_LOAD_PERCENTILES_H_
-#define GEMMD_BENCH_LOAD_PERCENTILES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -35,5 +34,3 @@ double Median(std::vector<double> values);  // 0 without values; the mean of the
 double Spread(const std::vector<double>& values);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_PERCENTILES_H_

@@ -1,7 +1,6 @@
 // What `gemmd_bench load` says about a run.
 
-#ifndef GEMMD_BENCH_LOAD_REPORT_H_
-#define GEMMD_BENCH_LOAD_REPORT_H_
+#pragma once
 
 #include <string>
 
@@ -25,5 +24,3 @@ cli::Json BenchJson(const BenchReport& bench);
 std::string BenchText(const BenchReport& bench);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_REPORT_H_

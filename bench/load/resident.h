@@ -1,7 +1,6 @@
 // A matmul whose matrices lie on the server already: what the benchmarks send again and again.
 
-#ifndef GEMMD_BENCH_LOAD_RESIDENT_H_
-#define GEMMD_BENCH_LOAD_RESIDENT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -51,5 +50,3 @@ struct ResidentMatmul {
 absl::StatusOr<ResidentMatmul> MakeResident(client::Session& session, const ResidentSpec& spec);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_RESIDENT_H_

@@ -1,7 +1,6 @@
 // How fast an upload is.
 
-#ifndef GEMMD_BENCH_LOAD_UPLOAD_RATE_H_
-#define GEMMD_BENCH_LOAD_UPLOAD_RATE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -19,5 +18,3 @@ absl::StatusOr<double> UploadRate(client::Buffer& buffer, absl::string_view data
                                   client::TransferOptions::Route route);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_UPLOAD_RATE_H_

@@ -1,7 +1,6 @@
 // What one request of `gemmd_bench load` is.
 
-#ifndef GEMMD_BENCH_LOAD_WORKLOAD_H_
-#define GEMMD_BENCH_LOAD_WORKLOAD_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -48,5 +47,3 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(client::Client& client,
                                                        const WorkloadSpec& spec);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_LOAD_WORKLOAD_H_

@@ -1,7 +1,6 @@
 // The daemon as a process of this host: who it is, and what it uses.
 
-#ifndef GEMMD_BENCH_SERVING_DAEMON_PROCESS_H_
-#define GEMMD_BENCH_SERVING_DAEMON_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -27,5 +26,3 @@ absl::StatusOr<ProcessUse> UseOf(pid_t pid);
 absl::StatusOr<pid_t> ListenerOf(const std::string& address);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_DAEMON_PROCESS_H_

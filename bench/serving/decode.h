@@ -1,8 +1,7 @@
 // The matmuls of one decode step of a large model, resident on the daemon: what the plan of the
 // serving suite is made of.
 
-#ifndef GEMMD_BENCH_SERVING_DECODE_H_
-#define GEMMD_BENCH_SERVING_DECODE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -35,5 +34,3 @@ struct DecodeStep {
 absl::StatusOr<DecodeStep> MakeDecodeStep(client::Session& session, const ServingSizes& sizes);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_DECODE_H_

@@ -1,7 +1,6 @@
 // How busy devices were between two moments, by the daemon's own account.
 
-#ifndef GEMMD_BENCH_SERVING_DEVICE_BUSY_H_
-#define GEMMD_BENCH_SERVING_DEVICE_BUSY_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -39,5 +38,3 @@ class BusyMeter {
 };
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_DEVICE_BUSY_H_

@@ -1,7 +1,6 @@
 // One measured figure of the serving suite, beside what is wanted of it.
 
-#ifndef GEMMD_BENCH_SERVING_FIGURE_H_
-#define GEMMD_BENCH_SERVING_FIGURE_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -34,5 +33,3 @@ cli::Json FigureJson(const Figure& figure);
 std::string FigureTable(const std::vector<Figure>& figures);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_FIGURE_H_

@@ -1,7 +1,6 @@
 // A queue kept full by a thread of its own: what it completes, and in how much device time.
 
-#ifndef GEMMD_BENCH_SERVING_PUMP_H_
-#define GEMMD_BENCH_SERVING_PUMP_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -49,5 +48,3 @@ absl::StatusOr<double> PumpedRate(client::Session& session, const client::OpList
                                   absl::Duration warm_up, absl::Duration duration);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_PUMP_H_

@@ -1,7 +1,6 @@
 // `gemmd_bench serving` and `gemmd_bench soak`, from flags to the printed table.
 
-#ifndef GEMMD_BENCH_SERVING_RUN_H_
-#define GEMMD_BENCH_SERVING_RUN_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "client/cli/args/command.h"
@@ -15,5 +14,3 @@ absl::Status RunServingSuite(cli::Invocation& call);
 absl::Status RunSoakSuite(cli::Invocation& call);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_RUN_H_

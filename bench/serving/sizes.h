@@ -1,8 +1,7 @@
 // How much the serving suite does: as much as its figures need, or as little as shows that it
 // works.
 
-#ifndef GEMMD_BENCH_SERVING_SIZES_H_
-#define GEMMD_BENCH_SERVING_SIZES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -61,5 +60,3 @@ inline ServingSizes QuickSizes() {
 }
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_SIZES_H_

@@ -1,7 +1,6 @@
 // `gemmd_bench soak`: many mixed ops, and what the daemon holds before and after them.
 
-#ifndef GEMMD_BENCH_SERVING_SOAK_H_
-#define GEMMD_BENCH_SERVING_SOAK_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -31,5 +30,3 @@ absl::StatusOr<std::vector<Figure>> MeasureSoak(
     const std::function<void(const std::string&)>& announce);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_SOAK_H_

@@ -1,7 +1,6 @@
 // A client that does a bit of everything, at random, and checks what can be checked at once.
 
-#ifndef GEMMD_BENCH_SERVING_SOAK_WORKER_H_
-#define GEMMD_BENCH_SERVING_SOAK_WORKER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -46,5 +45,3 @@ class SoakWorker {
 };
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_SOAK_WORKER_H_

@@ -1,8 +1,7 @@
 // `gemmd_bench serving`: what calling the daemon costs over calling its kernels, each
 // figure beside the floor that was measured in the same run.
 
-#ifndef GEMMD_BENCH_SERVING_SUITE_H_
-#define GEMMD_BENCH_SERVING_SUITE_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -58,5 +57,3 @@ std::vector<Figure> MeasureServing(const Serving& serving,
                                    const std::function<void(const std::string&)>& announce);
 
 }  // namespace gemmd::bench
-
-#endif  // GEMMD_BENCH_SERVING_SUITE_H_

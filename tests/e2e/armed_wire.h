@@ -1,8 +1,7 @@
 // A caller of armed plans over the wire alone: opens a region, fetches it from the share socket,
 // maps it, arms plans.
 
-#ifndef GEMMD_TESTS_E2E_ARMED_WIRE_H_
-#define GEMMD_TESTS_E2E_ARMED_WIRE_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -63,5 +62,3 @@ struct ArmedMatmul {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_ARMED_WIRE_H_

@@ -1,8 +1,7 @@
 // One request that must be refused, with what the refusal must say. The test around it (see
 // bad_input_test.cc) also checks that nothing is left behind and that the daemon serves on.
 
-#ifndef GEMMD_TESTS_E2E_BAD_INPUT_CASE_H_
-#define GEMMD_TESTS_E2E_BAD_INPUT_CASE_H_
+#pragma once
 
 #include <functional>
 #include <ostream>
@@ -45,5 +44,3 @@ std::vector<BadInput> BadShared();    // inline data in memory that the request 
 std::vector<BadInput> BadQueues();    // the Queue stream's protocol
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_BAD_INPUT_CASE_H_

@@ -5,8 +5,7 @@
 //   SecretFolder folder(dir.File("tls"));
 //   folder.Put({{"tls.crt", server.certificate}, {"tls.key", server.key}});
 
-#ifndef GEMMD_TESTS_E2E_CERTIFICATES_H_
-#define GEMMD_TESTS_E2E_CERTIFICATES_H_
+#pragma once
 
 #include <openssl/evp.h>
 #include <openssl/x509.h>
@@ -91,5 +90,3 @@ class Renewals {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_CERTIFICATES_H_

@@ -1,7 +1,6 @@
 // Checkpoints as tools for models write them: .safetensors files and the index of a sharded one.
 
-#ifndef GEMMD_TESTS_E2E_CHECKPOINT_FILES_H_
-#define GEMMD_TESTS_E2E_CHECKPOINT_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -68,5 +67,3 @@ inline void WriteSharded(const std::string& folder,
 }
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_CHECKPOINT_FILES_H_

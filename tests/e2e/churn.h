@@ -1,8 +1,7 @@
 // Create/delete cycles against a daemon, and what they must not leave: shared by the test that runs
 // some (churn_test.cc) and the soak that runs 100,000 (soak_test.cc).
 
-#ifndef GEMMD_TESTS_E2E_CHURN_H_
-#define GEMMD_TESTS_E2E_CHURN_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -52,5 +51,3 @@ inline void ExpectFlat(int cycles) {
 }
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_CHURN_H_

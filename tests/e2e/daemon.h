@@ -4,8 +4,7 @@
 //   Daemon daemon({.config = "limits { max_buffers: 3 }"});
 //   auto client = client::Client::Connect(daemon.target());
 
-#ifndef GEMMD_TESTS_E2E_DAEMON_H_
-#define GEMMD_TESTS_E2E_DAEMON_H_
+#pragma once
 
 #include <map>
 #include <memory>
@@ -104,5 +103,3 @@ Holdings HoldingsOf(const Daemon& daemon);
 void PrintTo(const Holdings& holdings, std::ostream* out);
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_DAEMON_H_

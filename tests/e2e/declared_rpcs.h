@@ -1,7 +1,6 @@
 // Every RPC that the proto files declare, for tests that must miss none.
 
-#ifndef GEMMD_TESTS_E2E_DECLARED_RPCS_H_
-#define GEMMD_TESTS_E2E_DECLARED_RPCS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,5 +19,3 @@ struct DeclaredRpc {
 std::vector<DeclaredRpc> DeclaredRpcs();
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_DECLARED_RPCS_H_

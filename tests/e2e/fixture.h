@@ -1,8 +1,7 @@
 // What most end-to-end tests begin with: a daemon, a client, a session, and small helpers around
 // the C++ client.
 
-#ifndef GEMMD_TESTS_E2E_FIXTURE_H_
-#define GEMMD_TESTS_E2E_FIXTURE_H_
+#pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,5 +55,3 @@ class E2eTest : public testing::Test {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_FIXTURE_H_

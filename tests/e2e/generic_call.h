@@ -1,7 +1,6 @@
 // Any RPC by its name, in bytes and with any metadata: for calls that no client of ours makes.
 
-#ifndef GEMMD_TESTS_E2E_GENERIC_CALL_H_
-#define GEMMD_TESTS_E2E_GENERIC_CALL_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <grpcpp/support/status.h>
@@ -31,5 +30,3 @@ Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::st
                     const std::vector<std::string>& requests, const Metadata& metadata = {});
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_GENERIC_CALL_H_

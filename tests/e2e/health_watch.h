@@ -1,7 +1,6 @@
 // An open grpc.health.v1 Watch, without generated code: the distribution ships no health.proto.
 
-#ifndef GEMMD_TESTS_E2E_HEALTH_WATCH_H_
-#define GEMMD_TESTS_E2E_HEALTH_WATCH_H_
+#pragma once
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -39,5 +38,3 @@ class HealthWatch {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_HEALTH_WATCH_H_

@@ -1,7 +1,6 @@
 // Programs with inline data, and which way it went.
 
-#ifndef GEMMD_TESTS_E2E_INLINE_DATA_H_
-#define GEMMD_TESTS_E2E_INLINE_DATA_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -68,5 +67,3 @@ inline int64_t StagingBytes(client::Session& session) {
 }
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_INLINE_DATA_H_

@@ -4,8 +4,7 @@
 //   EXPECT_EQ(ctl.Wait(absl::Seconds(10)), 0);
 //   EXPECT_THAT(ctl.out(), HasSubstr("cpu:0"));
 
-#ifndef GEMMD_TESTS_E2E_PROCESS_H_
-#define GEMMD_TESTS_E2E_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -87,5 +86,3 @@ struct ProcessUse {
 ProcessUse UseOf(pid_t pid);
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_PROCESS_H_

@@ -3,8 +3,7 @@
 //   Samples before = Scrape(daemon.metrics_address());
 //   EXPECT_EQ(Sum(before, "gemmd_buffers"), 0);
 
-#ifndef GEMMD_TESTS_E2E_SCRAPE_H_
-#define GEMMD_TESTS_E2E_SCRAPE_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -21,5 +20,3 @@ Samples Scrape(const std::string& address);
 double Sum(const Samples& samples, const std::string& name, const std::string& label = "");
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_SCRAPE_H_

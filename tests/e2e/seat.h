@@ -1,7 +1,6 @@
 // Small work on one device, and work that goes on while something else happens.
 
-#ifndef GEMMD_TESTS_E2E_SEAT_H_
-#define GEMMD_TESTS_E2E_SEAT_H_
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -66,5 +65,3 @@ class Throughout {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_SEAT_H_

@@ -5,8 +5,7 @@
 //   Secured secured;
 //   auto client = client::Client::Connect(secured.by_token(), secured.WithToken("observer"));
 
-#ifndef GEMMD_TESTS_E2E_SECURED_H_
-#define GEMMD_TESTS_E2E_SECURED_H_
+#pragma once
 
 #include <grpcpp/security/credentials.h>
 
@@ -76,5 +75,3 @@ class Secured {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_SECURED_H_

@@ -4,8 +4,7 @@
 //   Supervised gemmd(TwoDevices());
 //   auto client = client::Client::Connect(gemmd.target("cpu:1"));
 
-#ifndef GEMMD_TESTS_E2E_SUPERVISED_H_
-#define GEMMD_TESTS_E2E_SUPERVISED_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -61,5 +60,3 @@ class Supervised {
 bool Runs(pid_t pid);
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_SUPERVISED_H_

@@ -5,8 +5,7 @@
 //   ...
 //   EXPECT_TRUE(trace.WaitFor(v1::TraceEvent::KIND_DEVICE, 20));
 
-#ifndef GEMMD_TESTS_E2E_TRACE_READER_H_
-#define GEMMD_TESTS_E2E_TRACE_READER_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -51,5 +50,3 @@ class TraceReader {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_TRACE_READER_H_

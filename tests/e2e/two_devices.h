@@ -1,7 +1,6 @@
 // A daemon with two devices of one kind or more, and a session with small helpers on them.
 
-#ifndef GEMMD_TESTS_E2E_TWO_DEVICES_H_
-#define GEMMD_TESTS_E2E_TWO_DEVICES_H_
+#pragma once
 
 #include <glob.h>
 
@@ -70,5 +69,3 @@ class TwoDevicesTest : public testing::Test {
 };
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_TWO_DEVICES_H_

@@ -6,8 +6,7 @@
 //   const std::string x = wire.CreateBuffer(session, 1024);
 //   grpc::Status status = wire.Execute(session, {Matmul(View(x, {4, 4}), ...)});
 
-#ifndef GEMMD_TESTS_E2E_WIRE_H_
-#define GEMMD_TESTS_E2E_WIRE_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -65,5 +64,3 @@ v1::UploadRequest Chunk(const std::string& session, const std::string& buffer, i
                         const std::string& data);
 
 }  // namespace gemmd::e2e
-
-#endif  // GEMMD_TESTS_E2E_WIRE_H_

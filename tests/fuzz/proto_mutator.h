@@ -3,8 +3,7 @@
 //
 //   GEMMD_PROTO_FUZZER(gemmd::v1::ExecuteRequest, request) { Run(request); }
 
-#ifndef GEMMD_TESTS_FUZZ_PROTO_MUTATOR_H_
-#define GEMMD_TESTS_FUZZ_PROTO_MUTATOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -47,5 +46,3 @@ size_t CrossOverText(const uint8_t* one, size_t one_size, const uint8_t* other, 
     return 0;                                                                                    \
   }                                                                                              \
   static void TestOneMessage(const Type& name)
-
-#endif  // GEMMD_TESTS_FUZZ_PROTO_MUTATOR_H_

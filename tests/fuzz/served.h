@@ -6,8 +6,7 @@
 //   served.compute().Execute(...);
 //   served.Check();                             // still serves, nothing is left behind
 
-#ifndef GEMMD_TESTS_FUZZ_SERVED_H_
-#define GEMMD_TESTS_FUZZ_SERVED_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -73,5 +72,3 @@ class Served {
 };
 
 }  // namespace gemmd::fuzz
-
-#endif  // GEMMD_TESTS_FUZZ_SERVED_H_

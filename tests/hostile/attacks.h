@@ -1,8 +1,7 @@
 // What a peer without a credential can do to a daemon's memory and time, over and over until its
 // time is over. Each connects again when it is cut.
 
-#ifndef GEMMD_TESTS_HOSTILE_ATTACKS_H_
-#define GEMMD_TESTS_HOSTILE_ATTACKS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -42,5 +41,3 @@ struct NamedAttack {
 const std::vector<NamedAttack>& AllAttacks();
 
 }  // namespace gemmd::hostile
-
-#endif  // GEMMD_TESTS_HOSTILE_ATTACKS_H_

@@ -1,8 +1,7 @@
 // Bystander: somebody else, who asks for health and runs a tiny program all the while, and what a
 // daemon takes meanwhile.
 
-#ifndef GEMMD_TESTS_HOSTILE_BYSTANDER_H_
-#define GEMMD_TESTS_HOSTILE_BYSTANDER_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <sys/types.h>
@@ -62,5 +61,3 @@ class PeakMemory {
 };
 
 }  // namespace gemmd::hostile
-
-#endif  // GEMMD_TESTS_HOSTILE_BYSTANDER_H_

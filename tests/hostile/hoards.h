@@ -1,7 +1,6 @@
 // Clients that make a daemon hold memory for them and go on holding it until they are destroyed.
 
-#ifndef GEMMD_TESTS_HOSTILE_HOARDS_H_
-#define GEMMD_TESTS_HOSTILE_HOARDS_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -78,5 +77,3 @@ class UnfinishedCalls {
 };
 
 }  // namespace gemmd::hostile
-
-#endif  // GEMMD_TESTS_HOSTILE_HOARDS_H_

@@ -5,8 +5,7 @@
 //   peer.Handshake();
 //   peer.Send(Headers(1, RequestHeaders("/grpc.health.v1.Health/Check"), kEndHeaders));
 
-#ifndef GEMMD_TESTS_HOSTILE_HTTP2_H_
-#define GEMMD_TESTS_HOSTILE_HTTP2_H_
+#pragma once
 
 #include <openssl/ssl.h>
 
@@ -114,5 +113,3 @@ class RawConnection {
 };
 
 }  // namespace gemmd::hostile
-
-#endif  // GEMMD_TESTS_HOSTILE_HTTP2_H_

@@ -1,8 +1,7 @@
 // The CPU backend with a Tuner: kernels that exist by name alone, which all are what the CPU would
 // take, so that everything about tuning but a GPU's times can be seen on any machine.
 
-#ifndef GEMMD_TESTS_KERNELS_TUNABLE_BACKEND_H_
-#define GEMMD_TESTS_KERNELS_TUNABLE_BACKEND_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -177,5 +176,3 @@ class TunableBackend final : public Backend {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_TESTS_KERNELS_TUNABLE_BACKEND_H_

@@ -1,8 +1,7 @@
 // A libcuda.so.1 of two GPUs that are threads: streams run writes, waits, copies and the one kernel
 // in order. Tests reach what the driver has beside that by these functions of the same library.
 
-#ifndef GEMMD_TESTS_CLIENT_ARMED_FAKE_CUDA_H_
-#define GEMMD_TESTS_CLIENT_ARMED_FAKE_CUDA_H_
+#pragma once
 
 #include <cstdint>
 
@@ -20,5 +19,3 @@ void FakeCudaReplay(CUstream_st* stream);
 int FakeCudaRegistrations();
 int FakeCudaKernels();  // launched, ever
 }
-
-#endif  // GEMMD_TESTS_CLIENT_ARMED_FAKE_CUDA_H_

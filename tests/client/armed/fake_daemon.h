@@ -1,8 +1,7 @@
 // The daemon's side of a region: its memory, its socket and a poller that runs a function for each
 // ring. A poller of this process, or, to be killed, a process of its own.
 
-#ifndef GEMMD_TESTS_CLIENT_ARMED_FAKE_DAEMON_H_
-#define GEMMD_TESTS_CLIENT_ARMED_FAKE_DAEMON_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -54,5 +53,3 @@ class FakeDaemon {
 };
 
 }  // namespace gemmd::armed
-
-#endif  // GEMMD_TESTS_CLIENT_ARMED_FAKE_DAEMON_H_

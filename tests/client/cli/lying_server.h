@@ -1,8 +1,7 @@
 // A server that answers every call of the wire API with the same text in each of its strings:
 // names, labels, versions, models. What a client does with it shows what it trusts.
 
-#ifndef GEMMD_TESTS_CLIENT_CLI_LYING_SERVER_H_
-#define GEMMD_TESTS_CLIENT_CLI_LYING_SERVER_H_
+#pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -28,5 +27,3 @@ class LyingServer {
 };
 
 }  // namespace gemmd::cli
-
-#endif  // GEMMD_TESTS_CLIENT_CLI_LYING_SERVER_H_

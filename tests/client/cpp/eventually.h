@@ -1,7 +1,6 @@
 // Waits for what another thread brings about: the fake daemon's state, a callback's.
 
-#ifndef GEMMD_TESTS_CLIENT_CPP_EVENTUALLY_H_
-#define GEMMD_TESTS_CLIENT_CPP_EVENTUALLY_H_
+#pragma once
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
@@ -20,5 +19,3 @@ inline bool Eventually(absl::FunctionRef<bool()> condition) {
 }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_TESTS_CLIENT_CPP_EVENTUALLY_H_

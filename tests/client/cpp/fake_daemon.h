@@ -2,8 +2,7 @@
 // keeps buffers as strings, and fails where the test tells it to. It runs Write, Read and Copy on
 // bytes and takes every other op as done, so that what a client sent shows in what comes back.
 
-#ifndef GEMMD_TESTS_CLIENT_CPP_FAKE_DAEMON_H_
-#define GEMMD_TESTS_CLIENT_CPP_FAKE_DAEMON_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -91,5 +90,3 @@ class FakeDaemon {
 Client ConnectTo(const FakeDaemon& daemon, ClientOptions options = {});
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_TESTS_CLIENT_CPP_FAKE_DAEMON_H_

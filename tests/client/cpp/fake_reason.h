@@ -1,7 +1,6 @@
 // Refusals as the daemon words and signs them.
 
-#ifndef GEMMD_TESTS_CLIENT_CPP_FAKE_REASON_H_
-#define GEMMD_TESTS_CLIENT_CPP_FAKE_REASON_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -23,5 +22,3 @@ inline absl::Status Gone(absl::string_view what) {
 inline absl::Status Torn() { return absl::UnavailableError("Socket closed"); }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_TESTS_CLIENT_CPP_FAKE_REASON_H_

@@ -1,7 +1,6 @@
 // What the fake daemon's services share. One lock over everything: it is there to be looked at.
 
-#ifndef GEMMD_TESTS_CLIENT_CPP_FAKE_STATE_H_
-#define GEMMD_TESTS_CLIENT_CPP_FAKE_STATE_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -136,5 +135,3 @@ class FakeShare {
 };
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_TESTS_CLIENT_CPP_FAKE_STATE_H_

@@ -1,5 +1,4 @@
-#ifndef GEMMD_TESTS_CLIENT_CPP_RANDOM_BYTES_H_
-#define GEMMD_TESTS_CLIENT_CPP_RANDOM_BYTES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -29,5 +28,3 @@ inline std::string RandomBytes(size_t size) {
 }
 
 }  // namespace gemmd::client
-
-#endif  // GEMMD_TESTS_CLIENT_CPP_RANDOM_BYTES_H_

@@ -1,7 +1,6 @@
 // Runs that the bench's tests share.
 
-#ifndef GEMMD_TESTS_KERNELS_BENCH_RUNS_H_
-#define GEMMD_TESTS_KERNELS_BENCH_RUNS_H_
+#pragma once
 
 #include "kernels/bench/result.h"
 
@@ -14,5 +13,3 @@ ShapeResult Timed(const Shape& shape, double us);
 RunResult SmallRun();
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_TESTS_KERNELS_BENCH_RUNS_H_

@@ -1,7 +1,6 @@
 // A Backend in this process as the contract suite's subject.
 
-#ifndef GEMMD_TESTS_KERNELS_CONTRACT_BACKEND_EXECUTOR_H_
-#define GEMMD_TESTS_KERNELS_CONTRACT_BACKEND_EXECUTOR_H_
+#pragma once
 
 #include "kernels/backend.h"
 #include "tests/kernels/contract/executor.h"
@@ -14,5 +13,3 @@ std::unique_ptr<Executor> MakeBackendExecutor(std::unique_ptr<Backend> backend,
                                               std::unique_ptr<Backend> far = nullptr);
 
 }  // namespace gemmd::kernels::contract
-
-#endif  // GEMMD_TESTS_KERNELS_CONTRACT_BACKEND_EXECUTOR_H_

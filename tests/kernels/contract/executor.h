@@ -1,8 +1,7 @@
 // Executor: whatever runs ops. The contract suite speaks to nothing else, so that one set of tests
 // judges the CPU backend, the CUDA backend and a daemon behind a network alike.
 
-#ifndef GEMMD_TESTS_KERNELS_CONTRACT_EXECUTOR_H_
-#define GEMMD_TESTS_KERNELS_CONTRACT_EXECUTOR_H_
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -67,5 +66,3 @@ class ContractTest : public testing::TestWithParam<Subject> {
 };
 
 }  // namespace gemmd::kernels::contract
-
-#endif  // GEMMD_TESTS_KERNELS_CONTRACT_EXECUTOR_H_

@@ -1,8 +1,7 @@
 // A grouped matmul with random groups, told in any of its layouts, and the float64 that each
 // group's rows are held against.
 
-#ifndef GEMMD_TESTS_KERNELS_CONTRACT_GROUPED_CASE_H_
-#define GEMMD_TESTS_KERNELS_CONTRACT_GROUPED_CASE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -57,5 +56,3 @@ void ExpectOnlyGroupsWritten(const Scene& scene, const Outcome& outcome, const T
 Outcome CheckGrouped(Executor& executor, Scene& scene, const GroupedScene& grouped);
 
 }  // namespace gemmd::kernels::contract
-
-#endif  // GEMMD_TESTS_KERNELS_CONTRACT_GROUPED_CASE_H_

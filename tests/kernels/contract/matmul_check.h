@@ -1,7 +1,6 @@
 // Running a matmul and holding its result against float64.
 
-#ifndef GEMMD_TESTS_KERNELS_CONTRACT_MATMUL_CHECK_H_
-#define GEMMD_TESTS_KERNELS_CONTRACT_MATMUL_CHECK_H_
+#pragma once
 
 #include "tests/kernels/contract/scene.h"
 
@@ -46,5 +45,3 @@ Outcome ExpectMatchesReference(Executor& executor, Scene& scene, const MatmulOp&
 void CheckCase(Executor& executor, Scene& scene, const MatmulCase& c);
 
 }  // namespace gemmd::kernels::contract
-
-#endif  // GEMMD_TESTS_KERNELS_CONTRACT_MATMUL_CHECK_H_

@@ -1,8 +1,7 @@
 // Scene: slots with random tensors in them, as a test sets them up. Everything that is not an
 // element of an input is poison: bytes 0xff, which are NaN in every floating-point type here.
 
-#ifndef GEMMD_TESTS_KERNELS_CONTRACT_SCENE_H_
-#define GEMMD_TESTS_KERNELS_CONTRACT_SCENE_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -92,5 +91,3 @@ uint32_t EncodeReference(DType dtype, double value);
 double DecodeReference(DType dtype, uint32_t code);
 
 }  // namespace gemmd::kernels::contract
-
-#endif  // GEMMD_TESTS_KERNELS_CONTRACT_SCENE_H_

@@ -1,7 +1,6 @@
 // A backend on the device, and short ways to use it.
 
-#ifndef GEMMD_TESTS_KERNELS_CUDA_BACKEND_FIXTURE_H_
-#define GEMMD_TESTS_KERNELS_CUDA_BACKEND_FIXTURE_H_
+#pragma once
 
 #include <memory>
 #include <random>
@@ -62,5 +61,3 @@ class BackendGpuTest : public testing::Test {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_TESTS_KERNELS_CUDA_BACKEND_FIXTURE_H_

@@ -1,7 +1,6 @@
 // What tests need of a device: memory, and whether there is one.
 
-#ifndef GEMMD_TESTS_KERNELS_CUDA_DEVICE_BUFFER_H_
-#define GEMMD_TESTS_KERNELS_CUDA_DEVICE_BUFFER_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -85,5 +84,3 @@ class DeviceBuffer {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_TESTS_KERNELS_CUDA_DEVICE_BUFFER_H_

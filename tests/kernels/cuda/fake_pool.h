@@ -1,8 +1,7 @@
 // A small pool for tests of the choice: the real one's members change with every measurement. It
 // stands in for gemm.cc and the families, so a test links either this or gemmd_cuda_gemm.
 
-#ifndef GEMMD_TESTS_KERNELS_CUDA_FAKE_POOL_H_
-#define GEMMD_TESTS_KERNELS_CUDA_FAKE_POOL_H_
+#pragma once
 
 #include <string_view>
 
@@ -34,5 +33,3 @@ MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k);
 GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_TESTS_KERNELS_CUDA_FAKE_POOL_H_

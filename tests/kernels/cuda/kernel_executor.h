@@ -1,8 +1,7 @@
 // The kernels of kernels/cuda/{any_gemm,quantize,elementwise} as the contract suite's subject: each
 // op is launched by itself, with nothing chosen.
 
-#ifndef GEMMD_TESTS_KERNELS_CUDA_KERNEL_EXECUTOR_H_
-#define GEMMD_TESTS_KERNELS_CUDA_KERNEL_EXECUTOR_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ std::unique_ptr<contract::Executor> MakeKernelExecutor(bool programmatic);
 std::unique_ptr<contract::Executor> MakeCpuExecutor();
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_TESTS_KERNELS_CUDA_KERNEL_EXECUTOR_H_

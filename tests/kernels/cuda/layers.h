@@ -1,7 +1,6 @@
 // A program of quantisations and matmuls in turns, as a decode step has them.
 
-#ifndef GEMMD_TESTS_KERNELS_CUDA_LAYERS_H_
-#define GEMMD_TESTS_KERNELS_CUDA_LAYERS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -29,5 +28,3 @@ inline std::vector<Op> Layers(int64_t m, int64_t n, int layers) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_TESTS_KERNELS_CUDA_LAYERS_H_

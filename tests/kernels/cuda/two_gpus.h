@@ -1,7 +1,6 @@
 // Two backends on two GPUs, for tests of what goes between them.
 
-#ifndef GEMMD_TESTS_KERNELS_CUDA_TWO_GPUS_H_
-#define GEMMD_TESTS_KERNELS_CUDA_TWO_GPUS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -39,5 +38,3 @@ inline std::unique_ptr<Backend> BackendOf(int ordinal) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_TESTS_KERNELS_CUDA_TWO_GPUS_H_

@@ -1,7 +1,6 @@
 // Shorthand for tests of config rules.
 
-#ifndef GEMMD_TESTS_SERVER_CONFIG_CONFIG_TESTING_H_
-#define GEMMD_TESTS_SERVER_CONFIG_CONFIG_TESTING_H_
+#pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,5 +51,3 @@ inline void ExpectErrors(const std::vector<BadField>& fields) {
 }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_CONFIG_CONFIG_TESTING_H_

@@ -1,7 +1,6 @@
 // A caller of armed plans without a client library: maps the region, rings by the host, waits.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_ARMED_CALLER_H_
-#define GEMMD_TESTS_SERVER_ENGINE_ARMED_CALLER_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <linux/futex.h>
@@ -101,5 +100,3 @@ class ArmedCaller {
 };
 
 }  // namespace gemmd
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_ARMED_CALLER_H_

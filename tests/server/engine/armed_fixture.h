@@ -1,8 +1,7 @@
 // ArmedTest: a session with a plan to arm and its caller, on a device whose programs end when the
 // test says so.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_ARMED_FIXTURE_H_
-#define GEMMD_TESTS_SERVER_ENGINE_ARMED_FIXTURE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -84,5 +83,3 @@ class ArmedTest : public StateTest {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_ARMED_FIXTURE_H_

@@ -1,8 +1,7 @@
 // A device that does nothing until the test says so: programs pile up on its stream, and the test
 // completes them.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
-#define GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
+#pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -272,5 +271,3 @@ class FakeBackend : public kernels::Backend {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_

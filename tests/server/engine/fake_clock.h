@@ -1,7 +1,6 @@
 // FakeClock: time that moves only when a test says so.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_FAKE_CLOCK_H_
-#define GEMMD_TESTS_SERVER_ENGINE_FAKE_CLOCK_H_
+#pragma once
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -31,5 +30,3 @@ class FakeClock final : public Clock {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_FAKE_CLOCK_H_

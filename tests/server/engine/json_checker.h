@@ -1,7 +1,6 @@
 // IsJsonObject: a strict reader of RFC 8259, to hold log lines against. It keeps nothing.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_JSON_CHECKER_H_
-#define GEMMD_TESTS_SERVER_ENGINE_JSON_CHECKER_H_
+#pragma once
 
 #include <cctype>
 #include <cstring>
@@ -90,5 +89,3 @@ inline bool IsJsonObject(std::string_view text) {
 }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_JSON_CHECKER_H_

@@ -1,7 +1,6 @@
 // The client's side of the share socket, down to the malformed: what tests send and get.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_SHARE_CLIENT_H_
-#define GEMMD_TESTS_SERVER_ENGINE_SHARE_CLIENT_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -111,5 +110,3 @@ inline int OpenDescriptors() {
 }
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_SHARE_CLIENT_H_

@@ -1,7 +1,6 @@
 // A server without a wire: two fake devices, two tenants, time in the test's hand.
 
-#ifndef GEMMD_TESTS_SERVER_ENGINE_STATE_FIXTURE_H_
-#define GEMMD_TESTS_SERVER_ENGINE_STATE_FIXTURE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -54,5 +53,3 @@ class StateTest : public ::testing::Test {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_ENGINE_STATE_FIXTURE_H_

@@ -1,7 +1,6 @@
 // A listener over devices that do nothing until the test says so, a tenant "red", and a session.
 
-#ifndef GEMMD_TESTS_SERVER_SERVICE_SERVED_DEVICE_H_
-#define GEMMD_TESTS_SERVER_SERVICE_SERVED_DEVICE_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -55,5 +54,3 @@ class ServedDevice : public ::testing::Test {
 };
 
 }  // namespace gemmd::server
-
-#endif  // GEMMD_TESTS_SERVER_SERVICE_SERVED_DEVICE_H_
