@@ -2,8 +2,7 @@
 // memory, compiles lists of Ops into Programs, and runs them on Streams. The CPU and CUDA backends
 // implement exactly this and nothing is optional.
 
-#ifndef GEMMD_KERNELS_BACKEND_H_
-#define GEMMD_KERNELS_BACKEND_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -242,5 +241,3 @@ class Backend {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_BACKEND_H_

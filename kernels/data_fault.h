@@ -2,8 +2,7 @@
 // The host cannot know before, so the run ends with an error instead. Plain data: shared by host
 // and device.
 
-#ifndef GEMMD_KERNELS_DATA_FAULT_H_
-#define GEMMD_KERNELS_DATA_FAULT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -32,5 +31,3 @@ struct alignas(16) DataFault {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_DATA_FAULT_H_

@@ -1,8 +1,7 @@
 // The element types gemmd knows. One row in kDTypes describes a type; everything else derives from
 // it.
 
-#ifndef GEMMD_KERNELS_DTYPE_H_
-#define GEMMD_KERNELS_DTYPE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -53,5 +52,3 @@ constexpr bool IsFp8(DType dtype) { return dtype == DType::kE4M3 || dtype == DTy
 constexpr bool Multiply(DType a, DType b) { return a == b || (IsFp8(a) && IsFp8(b)); }
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_DTYPE_H_

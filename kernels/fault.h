@@ -1,8 +1,7 @@
 // Device faults: the one error after which a device serves nothing more in this process. Told from
 // other causes of UNAVAILABLE by a mark in the status, which survives being passed on.
 
-#ifndef GEMMD_KERNELS_FAULT_H_
-#define GEMMD_KERNELS_FAULT_H_
+#pragma once
 
 #include <string_view>
 
@@ -15,5 +14,3 @@ absl::Status DeviceFault(std::string_view message);
 bool IsDeviceFault(const absl::Status& status);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_FAULT_H_

@@ -1,8 +1,7 @@
 // Groups that lie behind one another along a dimension, as offsets or ends tell them: rows of a
 // grouped matmul, columns of a k-grouped one.
 
-#ifndef GEMMD_KERNELS_GROUP_RANGES_H_
-#define GEMMD_KERNELS_GROUP_RANGES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -34,5 +33,3 @@ std::vector<GroupRange> ReadRanges(const GroupNumbers& numbers, const int32_t* i
 void ReportFirst(DataFault& fault, const DataFault& found);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_GROUP_RANGES_H_

@@ -1,7 +1,6 @@
 // GroupedProblem: a grouped matmul without its memory, as Explain is asked about it.
 
-#ifndef GEMMD_KERNELS_GROUPED_PROBLEM_H_
-#define GEMMD_KERNELS_GROUPED_PROBLEM_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -37,5 +36,3 @@ absl::StatusOr<GroupedMatmulOp> OpOf(const GroupedProblem& problem);
 std::string ToString(const GroupedProblem& problem);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_GROUPED_PROBLEM_H_

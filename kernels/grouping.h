@@ -1,8 +1,7 @@
 // From a GroupedMatmulOp's `groups` to the rows of each group, on the host. The same rules hold on
 // the device.
 
-#ifndef GEMMD_KERNELS_GROUPING_H_
-#define GEMMD_KERNELS_GROUPING_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -34,5 +33,3 @@ MatmulOp MatmulOf(const GroupedMatmulOp& op, int64_t group, const GroupRows& row
 absl::Status ToStatus(const DataFault& fault, size_t op_index, const Op& op);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_GROUPING_H_

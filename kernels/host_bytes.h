@@ -1,8 +1,7 @@
 // HostBytes: bytes in host memory, in one run or in several, one behind the other: gRPC receives a
 // message in pieces, and gathering them first would copy every byte once more.
 
-#ifndef GEMMD_KERNELS_HOST_BYTES_H_
-#define GEMMD_KERNELS_HOST_BYTES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstring>
@@ -43,5 +42,3 @@ class HostBytes {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_HOST_BYTES_H_

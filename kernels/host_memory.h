@@ -1,7 +1,6 @@
 // HostMemory: where the bytes of a program's Reads go.
 
-#ifndef GEMMD_KERNELS_HOST_MEMORY_H_
-#define GEMMD_KERNELS_HOST_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -54,5 +53,3 @@ class HeapMemory final : public HostMemory {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_HOST_MEMORY_H_

@@ -1,8 +1,7 @@
 // From a KGroupedMatmulOp's `groups` to the columns of each group, on the host. The same rules hold
 // on the device.
 
-#ifndef GEMMD_KERNELS_K_GROUPED_H_
-#define GEMMD_KERNELS_K_GROUPED_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -54,5 +53,3 @@ absl::StatusOr<KGroupedMatmulOp> OpOf(const KGroupedProblem& problem);
 std::string ToString(const KGroupedProblem& problem);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_K_GROUPED_H_

@@ -1,8 +1,7 @@
 // KernelInfo: what a kernel of the pool is and what it demands. KernelChoice: which one was taken,
 // and why.
 
-#ifndef GEMMD_KERNELS_KERNEL_H_
-#define GEMMD_KERNELS_KERNEL_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -51,5 +50,3 @@ struct Candidate {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_KERNEL_H_

@@ -5,8 +5,7 @@
 // beta * C[m,n] + bias[n]). B is always given as [n, k]; a row-major [k, n] matrix is the same view
 // with strides {1, n}. Rank 3 adds a leading batch.
 
-#ifndef GEMMD_KERNELS_OP_H_
-#define GEMMD_KERNELS_OP_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -285,5 +284,3 @@ int64_t ExpectedRows(const GroupedMatmulOp& op);
 double Bytes(const Op& op);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_OP_H_

@@ -1,8 +1,7 @@
 // What each kind of op is called and made of. Whatever walks the fields of any op reads this: its
 // tensors, its bytes as a key, the names of ops and of their kernels.
 
-#ifndef GEMMD_KERNELS_OP_FIELDS_H_
-#define GEMMD_KERNELS_OP_FIELDS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -199,5 +198,3 @@ bool ReadsNumbers(const Op& op);
 const TensorRef& MainTensor(const Op& op);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_OP_FIELDS_H_

@@ -1,7 +1,6 @@
 // The kernels for ops other than matmul: every backend has one for each.
 
-#ifndef GEMMD_KERNELS_OTHER_KERNELS_H_
-#define GEMMD_KERNELS_OTHER_KERNELS_H_
+#pragma once
 
 #include <string_view>
 #include <vector>
@@ -15,5 +14,3 @@ namespace gemmd::kernels {
 std::vector<KernelInfo> OtherKernels(std::string_view prefix);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_OTHER_KERNELS_H_

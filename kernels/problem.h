@@ -1,8 +1,7 @@
 // MatmulProblem: what kernel choice depends on, all of it and nothing else: whoever explains a
 // choice and whoever compiles ask the same question. A value; hashable.
 
-#ifndef GEMMD_KERNELS_PROBLEM_H_
-#define GEMMD_KERNELS_PROBLEM_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -96,5 +95,3 @@ MatmulProblem ProductOf(const MatmulProblem& problem);
 std::string ToString(const MatmulProblem& problem);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_PROBLEM_H_

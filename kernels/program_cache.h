@@ -3,8 +3,7 @@
 // (launches made ready, recorded graphs): choosing kernels and making launches ready takes as long
 // as a small program runs.
 
-#ifndef GEMMD_KERNELS_PROGRAM_CACHE_H_
-#define GEMMD_KERNELS_PROGRAM_CACHE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -63,5 +62,3 @@ class ProgramCache {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_PROGRAM_CACHE_H_

@@ -1,7 +1,6 @@
 // What a device's own instruments say: clocks, power, memory as its driver counts it.
 
-#ifndef GEMMD_KERNELS_SENSORS_H_
-#define GEMMD_KERNELS_SENSORS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -26,5 +25,3 @@ class Sensors {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_SENSORS_H_

@@ -5,8 +5,7 @@
 //   auto tuned = TuneOneShape(backend, {.m = 64, .n = 4096, .k = 7168}, {}, run_in_the_lane);
 //   backend.tuner()->Keep({{tuned->shape, tuned->times}});
 
-#ifndef GEMMD_KERNELS_SHAPE_TRIAL_H_
-#define GEMMD_KERNELS_SHAPE_TRIAL_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -65,5 +64,3 @@ int64_t TrialBytes(const TuneShape& shape, int64_t flush_bytes);
 absl::Status CheckTuneShape(const TuneShape& shape);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_SHAPE_TRIAL_H_

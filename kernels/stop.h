@@ -6,8 +6,7 @@
 //   bindings.stop = &stop;
 //   stop.Ask();                                 // from any thread, whenever it is wanted
 
-#ifndef GEMMD_KERNELS_STOP_H_
-#define GEMMD_KERNELS_STOP_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -47,5 +46,3 @@ class Stop {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_STOP_H_

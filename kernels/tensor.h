@@ -2,8 +2,7 @@
 // memory only when the program runs, so that a kept program (a plan) can run again on other
 // buffers.
 
-#ifndef GEMMD_KERNELS_TENSOR_H_
-#define GEMMD_KERNELS_TENSOR_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -67,5 +66,3 @@ struct ByteRange {
 absl::StatusOr<ByteRange> TouchedBytes(const TensorRef& tensor);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_TENSOR_H_

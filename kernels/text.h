@@ -3,8 +3,7 @@
 //
 //   absl::StrCat("a is ", Text(Name(dtype)))
 
-#ifndef GEMMD_KERNELS_TEXT_H_
-#define GEMMD_KERNELS_TEXT_H_
+#pragma once
 
 #include <string_view>
 
@@ -15,5 +14,3 @@ namespace gemmd::kernels {
 inline absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_TEXT_H_

@@ -3,8 +3,7 @@
 // the caller's business (shape_trial.h). The choice then changes for programs that are compiled
 // afterwards, never for one that is under way.
 
-#ifndef GEMMD_KERNELS_TUNER_H_
-#define GEMMD_KERNELS_TUNER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -105,5 +104,3 @@ class Tuner {
 };
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_TUNER_H_

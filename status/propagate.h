@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 
 // `expr` is an absl::Status.
-#define GEMMD_RETURN_IF_ERROR(expr)                 \
-  do {                                              \
-    if (absl::Status s = (expr); !s.ok()) return s; \
+#define GEMMD_RETURN_IF_ERROR(expr)                                   \
+  do {                                                                \
+    if (absl::Status failed_ = (expr); !failed_.ok()) return failed_; \
   } while (false)
 
 // The expression after `target` is an absl::StatusOr. Its value goes to `target`: a declaration, or

@@ -1,7 +1,6 @@
 // A run as a picture: percent of the floor by shape, ours beside the peers, as SVG.
 
-#ifndef GEMMD_KERNELS_BENCH_CHART_H_
-#define GEMMD_KERNELS_BENCH_CHART_H_
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ namespace gemmd::kernels::bench {
 std::string Chart(const RunResult& run);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CHART_H_

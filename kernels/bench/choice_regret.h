@@ -1,7 +1,6 @@
 // What a choice of kernels costs: how much longer the chosen one takes than the best of all.
 
-#ifndef GEMMD_KERNELS_BENCH_CHOICE_REGRET_H_
-#define GEMMD_KERNELS_BENCH_CHOICE_REGRET_H_
+#pragma once
 
 #include <vector>
 
@@ -19,5 +18,3 @@ struct RegretSummary {
 RegretSummary SummaryOf(const std::vector<double>& regrets);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CHOICE_REGRET_H_

@@ -1,7 +1,6 @@
 // Two runs side by side: what became faster, what slower.
 
-#ifndef GEMMD_KERNELS_BENCH_COMPARE_H_
-#define GEMMD_KERNELS_BENCH_COMPARE_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ struct Comparison {
 Comparison Compare(const RunResult& old_run, const RunResult& new_run);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_COMPARE_H_

@@ -1,8 +1,7 @@
 // Where a program's time goes: its kernels' own starts and ends, as the profiler tells them. Events
 // between ops would keep each kernel from starting under the end of the one in front.
 
-#ifndef GEMMD_KERNELS_BENCH_KERNEL_SPANS_H_
-#define GEMMD_KERNELS_BENCH_KERNEL_SPANS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -39,5 +38,3 @@ struct RunParts {
 RunParts PartsOfRuns(std::vector<KernelSpan> spans, std::string_view divider);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_KERNEL_SPANS_H_

@@ -1,7 +1,6 @@
 // The ladder of a run, for people: a table, and the same as SVG.
 
-#ifndef GEMMD_KERNELS_BENCH_LADDER_REPORT_H_
-#define GEMMD_KERNELS_BENCH_LADDER_REPORT_H_
+#pragma once
 
 #include <string>
 
@@ -17,5 +16,3 @@ std::string LadderTable(const RunResult& run);
 std::string LadderChart(const RunResult& run);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_LADDER_REPORT_H_

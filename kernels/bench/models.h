@@ -1,8 +1,7 @@
 // Models: the linear layers of public models, as shapes to measure. One half of the models is for
 // fitting the cost model, the other to judge it by; the split is by model and stands in models.cc.
 
-#ifndef GEMMD_KERNELS_BENCH_MODELS_H_
-#define GEMMD_KERNELS_BENCH_MODELS_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -61,5 +60,3 @@ absl::Span<const int64_t> ModelRows();
 std::vector<Shape> ModelShapes(absl::Span<const Weights> weights, int count, uint64_t seed);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_MODELS_H_

@@ -1,7 +1,6 @@
 // The command line of gemm_bench.
 
-#ifndef GEMMD_KERNELS_BENCH_OPTIONS_H_
-#define GEMMD_KERNELS_BENCH_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -76,5 +75,3 @@ absl::StatusOr<Options> ParseOptions(absl::Span<const char* const> args);
 std::string_view HelpText();
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_OPTIONS_H_

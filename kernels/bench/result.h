@@ -1,8 +1,7 @@
 // What a run found: one record a shape, and the machine it ran on. The JSON files of
 // docs/benchmarks/ are this.
 
-#ifndef GEMMD_KERNELS_BENCH_RESULT_H_
-#define GEMMD_KERNELS_BENCH_RESULT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -122,5 +121,3 @@ absl::StatusOr<RunResult> ReadRun(const std::string& path);
 absl::Status WriteText(const std::string& path, std::string_view text);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_RESULT_H_

@@ -1,8 +1,7 @@
 // RowsSummary: a run of the models' suites by ranges of rows: how far the choice and the cost model
 // are from the pool's best, and both from cuBLASLt.
 
-#ifndef GEMMD_KERNELS_BENCH_ROWS_SUMMARY_H_
-#define GEMMD_KERNELS_BENCH_ROWS_SUMMARY_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -38,5 +37,3 @@ std::vector<RowsSummary> SummarizeRows(const RunResult& run);
 std::string RowsTable(const RunResult& run);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_ROWS_SUMMARY_H_

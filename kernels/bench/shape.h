@@ -1,7 +1,6 @@
 // Shape: the sizes of one matmul, D[m,n] = A[m,k] . B[n,k]^T.
 
-#ifndef GEMMD_KERNELS_BENCH_SHAPE_H_
-#define GEMMD_KERNELS_BENCH_SHAPE_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -42,5 +41,3 @@ struct RowRange {
 inline std::string ToString(const Shape& s) { return absl::StrCat(s.m, "x", s.n, "x", s.k); }
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_SHAPE_H_

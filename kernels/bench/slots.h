@@ -1,7 +1,6 @@
 // From a profiler's list of kernels to the time of each call.
 
-#ifndef GEMMD_KERNELS_BENCH_SLOTS_H_
-#define GEMMD_KERNELS_BENCH_SLOTS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -24,5 +23,3 @@ absl::StatusOr<std::vector<std::vector<double>>> SecondsOfCalls(std::vector<Kern
                                                                 int64_t calls, int64_t repeats);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_SLOTS_H_

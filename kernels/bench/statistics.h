@@ -1,7 +1,6 @@
 // Order statistics and means of measured times.
 
-#ifndef GEMMD_KERNELS_BENCH_STATISTICS_H_
-#define GEMMD_KERNELS_BENCH_STATISTICS_H_
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ double Mean(const std::vector<double>& values);           // 0 for no values
 double GeometricMean(const std::vector<double>& values);  // of positive values; 0 for none
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_STATISTICS_H_

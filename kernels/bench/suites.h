@@ -1,7 +1,6 @@
 // Named lists of shapes: what to run, in one word.
 
-#ifndef GEMMD_KERNELS_BENCH_SUITES_H_
-#define GEMMD_KERNELS_BENCH_SUITES_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -38,5 +37,3 @@ absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint6
 absl::StatusOr<std::vector<Shape>> ParseShapes(std::string_view text);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_SUITES_H_

@@ -1,7 +1,6 @@
 // Means over groups of shapes. A ratio is the other's time over ours: above 1 we are faster.
 
-#ifndef GEMMD_KERNELS_BENCH_SUMMARY_H_
-#define GEMMD_KERNELS_BENCH_SUMMARY_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -37,5 +36,3 @@ Summary Summarize(const RunResult& run);
 double ShareOfFloor(const ShapeResult& result, double best_tensorwise_tflops);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_SUMMARY_H_

@@ -1,7 +1,6 @@
 // What the charts draw with.
 
-#ifndef GEMMD_KERNELS_BENCH_SVG_H_
-#define GEMMD_KERNELS_BENCH_SVG_H_
+#pragma once
 
 #include <string>
 
@@ -11,5 +10,3 @@ namespace gemmd::kernels::bench {
 void AddSvgText(std::string& svg, double x, double y, const char* anchor, const std::string& text);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_SVG_H_

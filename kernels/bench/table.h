@@ -1,7 +1,6 @@
 // What a person reads while a run goes on: a row a shape, then the means.
 
-#ifndef GEMMD_KERNELS_BENCH_TABLE_H_
-#define GEMMD_KERNELS_BENCH_TABLE_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string QuantizeTable(const RunResult& run);
 std::string SummaryTable(const RunResult& run);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_TABLE_H_

@@ -1,8 +1,7 @@
 // Views with addresses: what a TensorRef becomes once a program runs. The ops have been validated,
 // so nothing here checks bounds.
 
-#ifndef GEMMD_KERNELS_CPU_BOUND_H_
-#define GEMMD_KERNELS_CPU_BOUND_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -83,5 +82,3 @@ inline BoundScales BindScales(const Operand& operand, const Bindings& bindings, 
 }
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_BOUND_H_

@@ -1,7 +1,6 @@
 // What the control groups that this process is in allow: version 1 or 2, or both at once.
 
-#ifndef GEMMD_KERNELS_CPU_CGROUP_H_
-#define GEMMD_KERNELS_CPU_CGROUP_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -20,5 +19,3 @@ struct CgroupLimits {
 CgroupLimits ReadCgroupLimits(const std::string& root = "");
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_CGROUP_H_

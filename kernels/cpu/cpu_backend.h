@@ -2,8 +2,7 @@
 // OpenBLAS multiplies FP32 panels; quantised operands are dequantised panel by panel into cache,
 // never as a whole matrix.
 
-#ifndef GEMMD_KERNELS_CPU_CPU_BACKEND_H_
-#define GEMMD_KERNELS_CPU_CPU_BACKEND_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -31,5 +30,3 @@ int64_t CpuMemoryBytes();
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_CPU_CPU_BACKEND_H_

@@ -1,7 +1,6 @@
 // What this process may use of the machine: cores, memory, instruction set.
 
-#ifndef GEMMD_KERNELS_CPU_DEVICE_INFO_H_
-#define GEMMD_KERNELS_CPU_DEVICE_INFO_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -21,5 +20,3 @@ int64_t UsableMemory();
 DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_bytes);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_DEVICE_INFO_H_

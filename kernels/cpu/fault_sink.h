@@ -1,7 +1,6 @@
 // FaultSink: what an op's threads find wrong with the numbers that they read.
 
-#ifndef GEMMD_KERNELS_CPU_FAULT_SINK_H_
-#define GEMMD_KERNELS_CPU_FAULT_SINK_H_
+#pragma once
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -28,5 +27,3 @@ class FaultSink {
 };
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_FAULT_SINK_H_

@@ -6,8 +6,7 @@
 //
 // Not target_clones: its resolvers run before a sanitizer's runtime is up and crash there.
 
-#ifndef GEMMD_KERNELS_CPU_ISA_H_
-#define GEMMD_KERNELS_CPU_ISA_H_
+#pragma once
 
 #include <string_view>
 
@@ -67,5 +66,3 @@ inline std::string_view Name(Isa isa) {
 #define GEMMD_ISA_CLONES(name, params, args) \
   void name params { name##Body args; }
 #endif
-
-#endif  // GEMMD_KERNELS_CPU_ISA_H_

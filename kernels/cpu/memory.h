@@ -1,8 +1,7 @@
 // The CPU backend's memory: heap blocks for small device allocations, anonymous mappings for large
 // ones (freeing gives them back to the system at once), memfds for what clients map too.
 
-#ifndef GEMMD_KERNELS_CPU_MEMORY_H_
-#define GEMMD_KERNELS_CPU_MEMORY_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -38,5 +37,3 @@ absl::StatusOr<std::unique_ptr<Memory>> AllocateMemory(Budget& budget, int64_t s
 absl::StatusOr<std::unique_ptr<Memory>> ImportMemory(Budget& budget, int fd, int64_t size_bytes);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MEMORY_H_

@@ -1,7 +1,6 @@
 // CpuProgram: ops with a kernel chosen for each, ready to run on any memory of their sizes.
 
-#ifndef GEMMD_KERNELS_CPU_PROGRAM_H_
-#define GEMMD_KERNELS_CPU_PROGRAM_H_
+#pragma once
 
 #include <memory>
 #include <string_view>
@@ -59,5 +58,3 @@ class CpuProgram final : public Program {
 };
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_PROGRAM_H_

@@ -1,8 +1,7 @@
 // RunWatch: whether the program that runs is to go on. One run's; its ops look at it between pieces
 // of their work.
 
-#ifndef GEMMD_KERNELS_CPU_RUN_WATCH_H_
-#define GEMMD_KERNELS_CPU_RUN_WATCH_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -51,5 +50,3 @@ class RunWatch {
 };
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_RUN_WATCH_H_

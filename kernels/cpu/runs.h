@@ -1,7 +1,6 @@
 // Runs: two views of one shape walked together as few, long, straight runs of elements.
 
-#ifndef GEMMD_KERNELS_CPU_RUNS_H_
-#define GEMMD_KERNELS_CPU_RUNS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -30,5 +29,3 @@ void ForEachRun(const Runs& runs, const RunContext& context,
                 absl::FunctionRef<void(int64_t, int64_t, int64_t)> fn);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_RUNS_H_

@@ -2,8 +2,7 @@
 // neither allocates nor faults pages in. It grows to what its largest kernel asked for, which the
 // kernels' block sizes bound, never the request's shapes.
 
-#ifndef GEMMD_KERNELS_CPU_SCRATCH_H_
-#define GEMMD_KERNELS_CPU_SCRATCH_H_
+#pragma once
 
 #include <sys/mman.h>
 
@@ -57,5 +56,3 @@ class Scratch {
 };
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_SCRATCH_H_

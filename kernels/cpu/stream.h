@@ -1,7 +1,6 @@
 // CpuStream: one thread that runs programs in the order they were launched.
 
-#ifndef GEMMD_KERNELS_CPU_STREAM_H_
-#define GEMMD_KERNELS_CPU_STREAM_H_
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -53,5 +52,3 @@ class CpuStream final : public Stream {
 };
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_STREAM_H_

@@ -2,8 +2,7 @@
 // line of the target before it overwrites it. 256 MiB in pieces of 8 KiB, one core of the CI
 // machine: memcpy 6.5 GB/s, this 10 GB/s.
 
-#ifndef GEMMD_KERNELS_CPU_STREAM_COPY_H_
-#define GEMMD_KERNELS_CPU_STREAM_COPY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstring>
@@ -40,5 +39,3 @@ inline void StreamCopy(std::byte* to, const std::byte* from, size_t bytes) {
 }
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_STREAM_COPY_H_

@@ -1,8 +1,7 @@
 // Workers: a few threads that share out one loop at a time. The CPU backend has one set, for
 // everything except OpenBLAS's own threads.
 
-#ifndef GEMMD_KERNELS_CPU_WORKERS_H_
-#define GEMMD_KERNELS_CPU_WORKERS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -53,5 +52,3 @@ class Workers {
 };
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_WORKERS_H_

@@ -4,8 +4,7 @@
 //
 //   auto backend = CreateCudaBackend({.name = "cuda:1", .ordinal = 1});
 
-#ifndef GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_
-#define GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -53,5 +52,3 @@ absl::Status CheckGpuKernels(const std::string& device, const std::vector<std::s
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_

@@ -1,8 +1,7 @@
 // The backend with kernels that misbehave on purpose. For tests: the daemon has no way to ask for
 // these.
 
-#ifndef GEMMD_KERNELS_CUDA_CUDA_BACKEND_FOR_TEST_H_
-#define GEMMD_KERNELS_CUDA_CUDA_BACKEND_FOR_TEST_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -21,5 +20,3 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
                                                                   CudaTestHooks hooks);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_CUDA_BACKEND_FOR_TEST_H_

@@ -1,7 +1,6 @@
 // The families of matmul kernels that a CUDA device has.
 
-#ifndef GEMMD_KERNELS_CUDA_FAMILIES_H_
-#define GEMMD_KERNELS_CUDA_FAMILIES_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -16,5 +15,3 @@ std::vector<std::shared_ptr<const MatmulFamily>> MatmulFamilies(const DeviceTrai
                                                                 double memory_bytes_per_s);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_FAMILIES_H_

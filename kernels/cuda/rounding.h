@@ -1,7 +1,6 @@
 // Quotients and multiples, rounded up.
 
-#ifndef GEMMD_KERNELS_CUDA_ROUNDING_H_
-#define GEMMD_KERNELS_CUDA_ROUNDING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -14,5 +13,3 @@ inline int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor
 inline int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_ROUNDING_H_

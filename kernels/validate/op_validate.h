@@ -3,8 +3,7 @@
 // op_validate.cc, op_validate_gated.cc, op_validate_grouped.cc, op_validate_k_grouped.cc,
 // or op_validate_table.cc.
 
-#ifndef GEMMD_KERNELS_VALIDATE_OP_VALIDATE_H_
-#define GEMMD_KERNELS_VALIDATE_OP_VALIDATE_H_
+#pragma once
 
 #include <deque>
 #include <optional>
@@ -99,5 +98,3 @@ absl::Status CheckOp(const RouteOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const CombineOp& op, absl::Span<const SlotInfo> slots);
 
 }  // namespace gemmd::kernels::validate
-
-#endif  // GEMMD_KERNELS_VALIDATE_OP_VALIDATE_H_

@@ -106,12 +106,12 @@ absl::Duration Armed::estimate() const { return state().estimate; }
 absl::Status Armed::MayCall() const { return state_ ? CheckForked() : Nothing(); }
 
 absl::Status Armed::Ring() {
-  if (absl::Status may = MayCall(); !may.ok()) return may;
+  GEMMD_RETURN_IF_ERROR(MayCall());
   return ToStatus(state_->slot->Ring());
 }
 
 absl::Status Armed::Wait(absl::Duration timeout) {
-  if (absl::Status may = MayCall(); !may.ok()) return may;
+  GEMMD_RETURN_IF_ERROR(MayCall());
   const bool forever = timeout == absl::InfiniteDuration();
   return ToStatus(state_->slot->Wait(forever ? -1 : std::max(0.0, absl::ToDoubleSeconds(timeout))));
 }
@@ -119,12 +119,12 @@ absl::Status Armed::Wait(absl::Duration timeout) {
 bool Armed::Done() const { return state_ && state_->slot->Done(); }
 
 absl::Status Armed::RingOn(CUstream_st* stream) {
-  if (absl::Status may = MayCall(); !may.ok()) return may;
+  GEMMD_RETURN_IF_ERROR(MayCall());
   return ToStatus(state_->slot->RingOn(stream));
 }
 
 absl::Status Armed::WaitOn(CUstream_st* stream) {
-  if (absl::Status may = MayCall(); !may.ok()) return may;
+  GEMMD_RETURN_IF_ERROR(MayCall());
   return ToStatus(state_->slot->WaitOn(stream));
 }
 
@@ -140,7 +140,7 @@ ArmedReport Armed::report() const {
 }
 
 absl::Status Armed::Disarm(const CallOptions& options) {
-  if (absl::Status may = MayCall(); !may.ok()) return may;
+  GEMMD_RETURN_IF_ERROR(MayCall());
   const std::unique_ptr<State> state = std::move(state_);
   // The slot goes after the answer: from then on the library ends what streams still ring.
   return SendDisarm(*state->session, state->index, options);

@@ -1,7 +1,6 @@
 // Checker: is a result right? Holds a shape's float64 reference on the device.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_CHECK_H_
-#define GEMMD_KERNELS_BENCH_CUDA_CHECK_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -62,5 +61,3 @@ class Checker {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_CHECK_H_

@@ -1,8 +1,7 @@
 // The timer that reads the device's own profile of each kernel, through CUPTI's activity records.
 // CUPTI is loaded at run time; cupti.h gives types alone.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_CUPTI_TIMER_H_
-#define GEMMD_KERNELS_BENCH_CUDA_CUPTI_TIMER_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -27,5 +26,3 @@ std::unique_ptr<Timer> MakeCuptiTimer(const Flush& flush, cudaStream_t stream);
 absl::StatusOr<std::vector<KernelSpan>> TakeKernelSpans();
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_CUPTI_TIMER_H_

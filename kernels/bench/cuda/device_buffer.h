@@ -1,8 +1,7 @@
 // DeviceBuffer: device memory that only grows, so that a run over many shapes allocates seldom.
 // Frees it at the end. Not thread-safe.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_DEVICE_BUFFER_H_
-#define GEMMD_KERNELS_BENCH_CUDA_DEVICE_BUFFER_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -47,5 +46,3 @@ class DeviceBuffer {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_DEVICE_BUFFER_H_

@@ -1,7 +1,6 @@
 // Which of our kernels run on a shape, made callable.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_ENTRIES_H_
-#define GEMMD_KERNELS_BENCH_CUDA_ENTRIES_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -47,5 +46,3 @@ absl::StatusOr<Call> BindMember(const cuda::MatmulFamily& family, int member,
 absl::Status CheckKernelName(const std::string& name);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_ENTRIES_H_

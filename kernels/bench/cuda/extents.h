@@ -1,7 +1,6 @@
 // How far the operands' extents reach once they are rounded up.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_EXTENTS_H_
-#define GEMMD_KERNELS_BENCH_CUDA_EXTENTS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -11,5 +10,3 @@ inline int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 inline int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_EXTENTS_H_

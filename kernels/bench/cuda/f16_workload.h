@@ -1,7 +1,6 @@
 // F16Workload: FP16 operands of one shape, and the check of what was made of them or of a part.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_F16_WORKLOAD_H_
-#define GEMMD_KERNELS_BENCH_CUDA_F16_WORKLOAD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -43,5 +42,3 @@ class F16Workload {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_F16_WORKLOAD_H_

@@ -1,8 +1,7 @@
 // What the cost model knows of each kernel and shape of a sweep, beside the time that was measured:
 // what kernels/bench/fit_model.py fits the model's correction to.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_FEATURES_H_
-#define GEMMD_KERNELS_BENCH_CUDA_FEATURES_H_
+#pragma once
 
 #include <string>
 
@@ -16,5 +15,3 @@ namespace gemmd::kernels::bench {
 std::string FeatureTable(const RunResult& run);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_FEATURES_H_

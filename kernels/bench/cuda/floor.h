@@ -2,8 +2,7 @@
 // as its result has, with nothing between. Measured, not computed, because a cold read of 4 MB runs
 // at a quarter of the bandwidth that a gigabyte reaches. Also the timer's helpers.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_FLOOR_H_
-#define GEMMD_KERNELS_BENCH_CUDA_FLOOR_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -40,5 +39,3 @@ cudaError_t LaunchCopy(const void* source, void* target, int64_t bytes, int sms,
                        cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_FLOOR_H_

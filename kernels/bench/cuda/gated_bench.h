@@ -1,7 +1,6 @@
 // The gated kernel against the speed of copying.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GATED_BENCH_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GATED_BENCH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -16,5 +15,3 @@ namespace gemmd::kernels::bench {
 absl::StatusOr<QuantizeResult> BenchGated(Machine& machine, int64_t rows, int64_t n, int repeats);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GATED_BENCH_H_

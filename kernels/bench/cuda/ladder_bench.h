@@ -1,7 +1,6 @@
 // The ladder, side by side: every rung, the pool's own choice and cuBLASLt on one shape.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_LADDER_BENCH_H_
-#define GEMMD_KERNELS_BENCH_CUDA_LADDER_BENCH_H_
+#pragma once
 
 #include <vector>
 
@@ -21,5 +20,3 @@ absl::StatusOr<std::vector<LadderRow>> BenchLadder(Machine& machine, const Optio
                                                    const Choosers& choosers, const Shape& shape);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_LADDER_BENCH_H_

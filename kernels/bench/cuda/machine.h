@@ -1,7 +1,6 @@
 // Machine: the GPU of a run, with what every measurement on it shares.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_MACHINE_H_
-#define GEMMD_KERNELS_BENCH_CUDA_MACHINE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -46,5 +45,3 @@ std::string FiguresHead(const Machine& machine, const std::string& commit);
 absl::StatusOr<double> MeasureCopy(Machine& machine, int repeats);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_MACHINE_H_

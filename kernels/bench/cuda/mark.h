@@ -1,8 +1,7 @@
 // Marks: kernels between one timed call and the next. In a profile their names, which begin with
 // kMarkName, tell where a call begins.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_MARK_H_
-#define GEMMD_KERNELS_BENCH_CUDA_MARK_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -18,5 +17,3 @@ cudaError_t LaunchMark(cudaStream_t stream);
 cudaError_t LaunchOtherCode(float* sink, int sms, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_MARK_H_

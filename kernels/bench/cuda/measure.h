@@ -1,8 +1,7 @@
 // ShapeRunner: everything that is asked of one shape. Makes operands, checks every kernel that will
 // be timed, then times ours, the floor and the peers by turns.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_MEASURE_H_
-#define GEMMD_KERNELS_BENCH_CUDA_MEASURE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -75,5 +74,3 @@ class ShapeRunner {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_MEASURE_H_

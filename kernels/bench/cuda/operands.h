@@ -1,8 +1,7 @@
 // Device kernels that make operands: random normal matrices, quantised on the device. A value is a
 // function of (seed, row, column) alone, so the same matrix can be written in any format.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_OPERANDS_H_
-#define GEMMD_KERNELS_BENCH_CUDA_OPERANDS_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -36,5 +35,3 @@ cudaError_t RandomF16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
                       cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_OPERANDS_H_

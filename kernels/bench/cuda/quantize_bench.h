@@ -1,7 +1,6 @@
 // The quantize kernels against the speed of copying.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_BENCH_H_
-#define GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_BENCH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ absl::StatusOr<QuantizeResult> BenchQuantize(Machine& machine, int64_t rows, int
                                              cuda::QuantizeBlock block, bool int8, int repeats);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_BENCH_H_

@@ -1,8 +1,7 @@
 // Is a quantised matrix near its source? Bit-exactness is tests/kernels/cuda's business; a bench
 // only makes sure that it does not time a kernel that does nothing.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_CHECK_H_
-#define GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_CHECK_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -28,5 +27,3 @@ struct QuantizedMatrix {
 cudaError_t AddQuantizeErrors(const QuantizedMatrix& matrix, double* sums, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_CHECK_H_

@@ -1,8 +1,7 @@
 // The oracle: A . B^T of the dequantised operands in float64 on the device, with no kernel of the
 // pool involved, and what it takes to hold a result against it.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_REFERENCE_H_
-#define GEMMD_KERNELS_BENCH_CUDA_REFERENCE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -41,5 +40,3 @@ cudaError_t CountDiffering(const uint16_t* x, const uint16_t* y, int64_t words,
                            unsigned long long* differing, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_REFERENCE_H_

@@ -1,7 +1,6 @@
 // Timer: how long the device works on a call, launch gaps left out, L2 cold.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_TIMER_H_
-#define GEMMD_KERNELS_BENCH_CUDA_TIMER_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -64,5 +63,3 @@ absl::Status WaitIdle(cudaStream_t stream, double limit_s = kHangSeconds);
 std::unique_ptr<Timer> MakeEventTimer(const Flush& flush, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_TIMER_H_

@@ -1,8 +1,7 @@
 // Workload: the operands of one shape on the device, in every format that the run compares, at one
 // or more places: a kernel's time differs with where they lie, mostly by 1 or 2 %.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_WORKLOAD_H_
-#define GEMMD_KERNELS_BENCH_CUDA_WORKLOAD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -101,5 +100,3 @@ using Binding = std::function<absl::StatusOr<Call>(const Workload&)>;
 bool BlockScaled(const cuda::GemmArgs& args, DType dtype);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_WORKLOAD_H_

@@ -1,7 +1,6 @@
 // The last step of every matmul kernel: alpha, beta * C, bias, activation, rounding to D.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_EPILOGUE_H_
-#define GEMMD_KERNELS_CPU_MATMUL_EPILOGUE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ void ForEachTile(const MatmulRun& run, int64_t rows, int64_t cols,
                  absl::FunctionRef<void(const MatmulRun&, const Tile&)> fn);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_EPILOGUE_H_

@@ -1,8 +1,7 @@
 // A matmul with a gate: rows of the product in FP32, and the gate over them while they are in
 // cache.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_GATED_MATMUL_H_
-#define GEMMD_KERNELS_CPU_MATMUL_GATED_MATMUL_H_
+#pragma once
 
 #include "kernels/cpu/matmul/matmul.h"
 
@@ -12,5 +11,3 @@ namespace gemmd::kernels::cpu {
 void RunGatedMatmul(const MatmulOp& op, const MatmulKernel& kernel, const RunContext& context);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_GATED_MATMUL_H_

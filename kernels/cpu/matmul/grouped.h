@@ -1,7 +1,6 @@
 // GroupedMatmul: one matmul for each group, by the CPU's matmul kernels on the group's rows.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_GROUPED_H_
-#define GEMMD_KERNELS_CPU_MATMUL_GROUPED_H_
+#pragma once
 
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/op.h"
@@ -15,5 +14,3 @@ void MultiplyAny(const MatmulOp& op, const RunContext& context);
 double GroupedSeconds(const GroupedMatmulOp& op, const Machine& machine);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_GROUPED_H_

@@ -1,7 +1,6 @@
 // KGroupedMatmul: one matmul for each group's columns, by the CPU's matmul kernels.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_K_GROUPED_H_
-#define GEMMD_KERNELS_CPU_MATMUL_K_GROUPED_H_
+#pragma once
 
 #include "kernels/cpu/matmul/model.h"
 #include "kernels/op.h"
@@ -12,5 +11,3 @@ namespace gemmd::kernels::cpu {
 double KGroupedSeconds(const KGroupedMatmulOp& op, const Machine& machine);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_K_GROUPED_H_

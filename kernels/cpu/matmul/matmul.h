@@ -1,7 +1,6 @@
 // The CPU's matmul kernels: one row each in kMatmulKernels (matmul.cc), one file each behind it.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_MATMUL_H_
-#define GEMMD_KERNELS_CPU_MATMUL_MATMUL_H_
+#pragma once
 
 #include <algorithm>
 #include <string>
@@ -86,5 +85,3 @@ double DotSeconds(const MatmulProblem& problem, const Machine& machine);
 void RunDot(const MatmulRun& run);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_MATMUL_H_

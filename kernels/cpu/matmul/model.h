@@ -2,8 +2,7 @@
 // instruction set, not a benchmark at start, so that the same problem gets the same kernel on every
 // run; the server corrects estimates by the times it sees.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_MODEL_H_
-#define GEMMD_KERNELS_CPU_MATMUL_MODEL_H_
+#pragma once
 
 #include "kernels/problem.h"
 
@@ -26,5 +25,3 @@ double SgemmSeconds(const Machine& machine, double m, double n, double k);
 double MoveSeconds(const Machine& machine, double elements, double bytes);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_MODEL_H_

@@ -2,8 +2,7 @@
 // views touch, and by the rows they have, not by their bytes alone. A column of a large matrix
 // takes 40 times as long as a row.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_MOVE_MODEL_H_
-#define GEMMD_KERNELS_CPU_MATMUL_MOVE_MODEL_H_
+#pragma once
 
 #include "kernels/cpu/matmul/model.h"
 #include "kernels/op.h"
@@ -14,5 +13,3 @@ namespace gemmd::kernels::cpu {
 double OpMoveSeconds(const Machine& machine, const Op& op);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_MOVE_MODEL_H_

@@ -1,7 +1,6 @@
 // Panel: a block of an operand as FP32 in cache, scales multiplied in, ready for cblas_sgemm.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_PANEL_H_
-#define GEMMD_KERNELS_CPU_MATMUL_PANEL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -36,5 +35,3 @@ void MultiplyPanels(const Panel& a, const Panel& b, int64_t m, int64_t n, int64_
                     float* c, int64_t ldc);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_PANEL_H_

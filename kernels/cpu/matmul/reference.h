@@ -1,8 +1,7 @@
 // The oracle: plain float64 loops over dequantised operands, no BLAS, nothing shared
 // with the kernels it judges. Slow on purpose: for tests, and for the self-test of a GPU's kernels.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_REFERENCE_H_
-#define GEMMD_KERNELS_CPU_MATMUL_REFERENCE_H_
+#pragma once
 
 #include <vector>
 
@@ -28,5 +27,3 @@ std::vector<double> ReferenceGated(const GatedOp& op, const Bindings& bindings);
 double RelativeError(absl::Span<const double> out, absl::Span<const double> ref);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_REFERENCE_H_

@@ -1,8 +1,7 @@
 // Selector: problem -> kernel, by the kernels' own cost models. A pure function of the problem, the
 // pool and the machine; Compile and Explain both ask it.
 
-#ifndef GEMMD_KERNELS_CPU_MATMUL_SELECTOR_H_
-#define GEMMD_KERNELS_CPU_MATMUL_SELECTOR_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -38,5 +37,3 @@ absl::StatusOr<Selection> Select(const MatmulProblem& problem, std::string_view 
                                  absl::Span<const PoolEntry> pool, const Machine& machine);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_MATMUL_SELECTOR_H_

@@ -1,8 +1,7 @@
 // Activations of runs of FP32 numbers, and the product of a gate and its up: vectorised, by one
 // exponential each. The formulas are Activation's and GatedOp's (op.h).
 
-#ifndef GEMMD_KERNELS_CPU_OPS_ACTIVATE_H_
-#define GEMMD_KERNELS_CPU_OPS_ACTIVATE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -26,5 +25,3 @@ struct GateMath {
 void MultiplyGated(const GateMath& math, const float* up, int64_t n, float* gate);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_OPS_ACTIVATE_H_

@@ -7,8 +7,7 @@
 //   kept I8         saturates to +-127, infinities too; NaN gives 0
 //   E5M2       as F16: overflow and infinities give infinity; NaN stays NaN (quiet, sign kept)
 
-#ifndef GEMMD_KERNELS_CPU_OPS_CODEC_H_
-#define GEMMD_KERNELS_CPU_OPS_CODEC_H_
+#pragma once
 
 #include <bit>
 #include <cstdint>
@@ -164,5 +163,3 @@ GEMMD_ALWAYS_INLINE void WithDType(DType dtype, Fn fn) {
 }
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_OPS_CODEC_H_

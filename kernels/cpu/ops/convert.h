@@ -2,8 +2,7 @@
 // saturation rules of each type are in codec.h. `n` may be 0; arrays must not overlap; element
 // alignment is enough.
 
-#ifndef GEMMD_KERNELS_CPU_OPS_CONVERT_H_
-#define GEMMD_KERNELS_CPU_OPS_CONVERT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -30,5 +29,3 @@ void Scatter(int size_bytes, const std::byte* src, int64_t count, std::byte* dst
 void FromDouble(DType to, double value, std::byte* dst);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_OPS_CONVERT_H_

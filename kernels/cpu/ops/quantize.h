@@ -1,8 +1,7 @@
 // One block of what Quantize does to many: FP32 to E4M3, E5M2 or I8 with a scale from the largest
 // magnitude. The formula and its edge cases are QuantizeOp's contract (op.h).
 
-#ifndef GEMMD_KERNELS_CPU_OPS_QUANTIZE_H_
-#define GEMMD_KERNELS_CPU_OPS_QUANTIZE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -15,5 +14,3 @@ namespace gemmd::kernels::cpu {
 float QuantizeRun(DType dtype, const float* values, int64_t n, std::byte* codes);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_OPS_QUANTIZE_H_

@@ -1,7 +1,6 @@
 // Every op but Matmul, run by the CPU. What each computes is its struct's contract (op.h).
 
-#ifndef GEMMD_KERNELS_CPU_OPS_RUN_OP_H_
-#define GEMMD_KERNELS_CPU_OPS_RUN_OP_H_
+#pragma once
 
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/op.h"
@@ -21,5 +20,3 @@ void RunOp(const RouteOp& op, const RunContext& context);
 void RunOp(const CombineOp& op, const RunContext& context);
 
 }  // namespace gemmd::kernels::cpu
-
-#endif  // GEMMD_KERNELS_CPU_OPS_RUN_OP_H_

@@ -1,7 +1,6 @@
 // The one place where CUDA codes become absl::Status.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_CUDA_STATUS_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_CUDA_STATUS_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -22,5 +21,3 @@ absl::Status ToStatus(CUresult code, std::string_view what);
 bool IsSticky(cudaError_t code);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_CUDA_STATUS_H_

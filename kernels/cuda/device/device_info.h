@@ -1,7 +1,6 @@
 // What a GPU is: whether this build's kernels run on it, and what the backend tells of it.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_DEVICE_INFO_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_DEVICE_INFO_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -27,5 +26,3 @@ absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTrai
 HostNode FindHostNode(const DeviceTraits& traits);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_DEVICE_INFO_H_

@@ -1,7 +1,6 @@
 // What launches and the cost model need to know of a device.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_DEVICE_TRAITS_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_DEVICE_TRAITS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ absl::StatusOr<DeviceTraits> TraitsOf(int ordinal);
 std::string WhyNot(const DeviceTraits& device);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_DEVICE_TRAITS_H_

@@ -1,7 +1,6 @@
 // DriverFunction: a function of the CUDA driver by name.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_DRIVER_FUNCTION_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_DRIVER_FUNCTION_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -30,5 +29,3 @@ absl::StatusOr<Function> DriverFunction(const char* name) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_DRIVER_FUNCTION_H_

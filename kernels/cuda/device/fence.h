@@ -3,8 +3,7 @@
 // raises the fence, and everybody else fails at once with its status instead of finding out call by
 // call.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_FENCE_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_FENCE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -44,5 +43,3 @@ class Fence {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_FENCE_H_

@@ -1,7 +1,6 @@
 // What the CUDA driver calls a GPU in every process, unlike its ordinal.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_GPU_UUID_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_GPU_UUID_H_
+#pragma once
 
 #include <string>
 
@@ -13,5 +12,3 @@ namespace gemmd::kernels::cuda {
 absl::StatusOr<std::string> GpuUuid(int ordinal);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_GPU_UUID_H_

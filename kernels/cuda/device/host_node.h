@@ -4,8 +4,7 @@
 //   const HostNode node = FindHostNode("0000:1B:00.0", UsableCpus());
 //   RunOnNode(node, [&] { cudaHostAlloc(...); }).IgnoreError();
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_HOST_NODE_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_HOST_NODE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -46,5 +45,3 @@ absl::Status BindToNode(const HostNode& node);
 absl::Status RunOnNode(const HostNode& node, absl::FunctionRef<void()> work);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_HOST_NODE_H_

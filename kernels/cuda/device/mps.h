@@ -1,7 +1,6 @@
 // Whether this process's GPU work goes through NVIDIA MPS.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_MPS_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_MPS_H_
+#pragma once
 
 namespace gemmd::kernels {
 
@@ -10,5 +9,3 @@ namespace gemmd::kernels {
 bool RunsUnderMps(int ordinal);
 
 }  // namespace gemmd::kernels
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_MPS_H_

@@ -1,8 +1,7 @@
 // The driver's management library, loaded at run time: a GPU's clocks, power and memory. A machine
 // without it, or a container that hides it, has a GPU all the same.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_NVML_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_NVML_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -19,5 +18,3 @@ absl::StatusOr<std::shared_ptr<const Sensors>> OpenNvml(
     const std::string& gpu_uuid, const std::string& library = "libnvidia-ml.so.1");
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_NVML_H_

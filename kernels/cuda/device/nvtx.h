@@ -4,8 +4,7 @@
 //
 // Without a profiler it costs a comparison: NVTX loads nothing and gives no domain.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_NVTX_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_NVTX_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -28,5 +27,3 @@ class LaunchRange {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_NVTX_H_

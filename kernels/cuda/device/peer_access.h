@@ -1,8 +1,7 @@
 // PeerAccess: lets the programs of one GPU read and write the memory of others, over NVLink or
 // PCIe.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_PEER_ACCESS_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_PEER_ACCESS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -39,5 +38,3 @@ class PeerAccess {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_PEER_ACCESS_H_

@@ -1,8 +1,7 @@
 // SharedLibrary: a library of the CUDA toolkit that is used when the machine has it and done
 // without when it has not. Move-only; closes it.
 
-#ifndef GEMMD_KERNELS_CUDA_DEVICE_SHARED_LIBRARY_H_
-#define GEMMD_KERNELS_CUDA_DEVICE_SHARED_LIBRARY_H_
+#pragma once
 
 #include <dlfcn.h>
 
@@ -64,5 +63,3 @@ class SharedLibrary {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_DEVICE_SHARED_LIBRARY_H_

@@ -1,8 +1,7 @@
 // Self-test of the kernels of gradients: small k-grouped problems that reach each of them, held
 // against float64. One that does not stand up to it is kept out.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GRADIENT_SELF_TEST_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GRADIENT_SELF_TEST_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -58,5 +57,3 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGradient
     const GradientSelfTestOptions& options);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GRADIENT_SELF_TEST_H_

@@ -1,7 +1,6 @@
 // Which kernel serves a grouped matmul, told: what each lacks, or by how much it loses.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_CHOICE_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_CHOICE_H_
+#pragma once
 
 #include <vector>
 
@@ -18,5 +17,3 @@ std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& 
                                    double memory_bytes_per_s);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_CHOICE_H_

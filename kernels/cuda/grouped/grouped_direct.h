@@ -1,8 +1,7 @@
 // Grouped matmuls in BF16, FP16, INT8 and E4M3 without block scales by the TMA kernels: which they
 // serve, and their launch.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -49,5 +48,3 @@ cudaError_t LaunchDirect(const DirectGrouped& direct, DataFault* fault, bool pro
                          cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_

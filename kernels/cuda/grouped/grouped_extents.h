@@ -1,7 +1,6 @@
 // The extents of a grouped matmul, and how many tiles its groups can have.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_EXTENTS_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_EXTENTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -32,5 +31,3 @@ inline int64_t MostTiles(const GroupedExtents& extents, bool counts, int64_t mos
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_EXTENTS_H_

@@ -1,8 +1,7 @@
 // From a GroupedMatmulOp to its launches: the directory, scales brought into their layout, the
 // matmul, and the gate behind it. Which kernels take an op, and what each needs: grouped_layout.cc.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_OP_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_OP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -103,5 +102,3 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
                           cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_OP_H_

@@ -1,8 +1,7 @@
 // Self-test of the grouped kernels: small problems that reach each of them, in every way that
 // groups and matrices are told, held against float64. One that does not stand up to it is kept out.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_SELF_TEST_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_SELF_TEST_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -91,5 +90,3 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
     const GroupedSelfTestOptions& options);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_SELF_TEST_H_

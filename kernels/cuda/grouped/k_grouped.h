@@ -1,8 +1,7 @@
 // k-grouped matmuls of any type, strides, alignment and scales, on the device. Plain data: shared
 // by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -26,5 +25,3 @@ struct AnyKGroupedArgs {
 cudaError_t LaunchAnyKGrouped(const AnyKGroupedArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_H_

@@ -1,8 +1,7 @@
 // From a KGroupedMatmulOp to its launches: the directory, scales brought into their layout, and the
 // gradient kernel or the one that takes anything.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_OP_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_OP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -57,5 +56,3 @@ std::vector<Candidate> RankKGrouped(const KGroupedMatmulOp& op, const KernelInfo
                                     const KernelInfo& any, double memory_bytes_per_s);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_OP_H_

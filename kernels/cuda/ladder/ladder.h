@@ -3,8 +3,7 @@
 //
 //   options.families.push_back(std::make_shared<PlainFamily>(LadderKernels()));
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
-#define GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -27,5 +26,3 @@ std::string WhyNot(const Rung& rung, const MatmulProblem& problem);
 
 }  // namespace ladder
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_LADDER_H_

@@ -1,7 +1,6 @@
 // From step 4 on: stages of tiles in shared memory, and the barriers that say who may touch them.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_RING_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_RING_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/tile.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
@@ -71,5 +70,3 @@ __device__ __forceinline__ void LoadBoxForBoth(const CUtensorMap& map, uint32_t 
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_RING_CUH_

@@ -2,8 +2,7 @@
 // they teach the skeleton (sm90/sm90_fp8_gemm.cuh); docs/ladder.md walks through them. Plain data:
 // shared by ladder.cu, which has the kernels, and ladder.cc, which makes their arguments.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_RUNG_H_
-#define GEMMD_KERNELS_CUDA_LADDER_RUNG_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -58,5 +57,3 @@ inline constexpr int kNumRungs = 11;
 extern const Rung kRungs[kNumRungs];
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_RUNG_H_

@@ -8,8 +8,7 @@
 // The tensor cores read shared memory by the asynchronous proxy, as the copy engine does. What
 // threads wrote there must be fenced for it, by those who wrote, before the barrier.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_01_ONE_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_01_ONE_TILE_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/sync_tile.cuh"
 
@@ -34,5 +33,3 @@ __global__ void __launch_bounds__(kThreads) Step1OneTile(Matmul g) {
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_01_ONE_TILE_CUH_

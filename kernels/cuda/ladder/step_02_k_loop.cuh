@@ -6,8 +6,7 @@
 // New beside step 1: the loop, `accumulate`, and a second barrier. Without it a fast warp would
 // overwrite tiles that the tensor cores still read for a slow one.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_02_K_LOOP_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_02_K_LOOP_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/sync_tile.cuh"
 
@@ -34,5 +33,3 @@ __global__ void __launch_bounds__(kThreads) Step2KLoop(Matmul g) {
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_02_K_LOOP_CUH_

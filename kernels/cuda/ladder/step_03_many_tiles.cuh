@@ -7,8 +7,7 @@
 //    v | 3 | 4 | 5 |
 //      +---+---+---+
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_03_MANY_TILES_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_03_MANY_TILES_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/sync_tile.cuh"
 
@@ -39,5 +38,3 @@ __global__ void __launch_bounds__(kThreads) Step3ManyTiles(Matmul g) {
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_03_MANY_TILES_CUH_

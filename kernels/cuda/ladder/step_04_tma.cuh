@@ -10,8 +10,7 @@
 // New beside step 3: `full` and its parity, which changes each time the barrier completes; the way
 // of D, through shared memory and out by the engine. A wait is all that is left of the loads.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_04_TMA_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_04_TMA_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 
@@ -51,5 +50,3 @@ __global__ void __launch_bounds__(kThreads) Step4Tma(const __grid_constant__ Map
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_04_TMA_CUH_

@@ -6,8 +6,7 @@
 // New beside step 4: two stages with a `full` each, and loads that are asked for two tiles of k
 // ahead, as soon as a stage has been read.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_05_RING_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_05_RING_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 
@@ -51,5 +50,3 @@ __global__ void __launch_bounds__(kThreads) Step5Ring(const __grid_constant__ Ma
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_05_RING_CUH_

@@ -8,8 +8,7 @@
 // New beside step 5: the loop over tiles, and a walk of the loads that is two tiles of k ahead of
 // the products', across tiles.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_06_PERSISTENT_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_06_PERSISTENT_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 #include "kernels/cuda/ladder/tile_order.cuh"
@@ -69,5 +68,3 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_06_PERSISTENT_CUH_

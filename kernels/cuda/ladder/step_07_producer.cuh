@@ -8,8 +8,7 @@
 // New beside step 6: `empty`, on which the consumers' four warps arrive; the roles. The loads' walk
 // is a plain loop again, because it has a warp to itself.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_07_PRODUCER_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_07_PRODUCER_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 #include "kernels/cuda/ladder/tile_order.cuh"
@@ -64,5 +63,3 @@ __global__ void __launch_bounds__(kStep7Threads)
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_07_PRODUCER_CUH_

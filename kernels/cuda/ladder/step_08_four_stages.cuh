@@ -8,8 +8,7 @@
 //
 // New beside step 7: 4 instead of 2, WaitForSums<1>, and a stage that is given back one later.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_08_FOUR_STAGES_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_08_FOUR_STAGES_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 #include "kernels/cuda/ladder/tile_order.cuh"
@@ -71,5 +70,3 @@ __global__ void __launch_bounds__(kStep8Threads)
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_08_FOUR_STAGES_CUH_

@@ -11,8 +11,7 @@
 // both CTAs; barriers must be there before the neighbour uses them; and no CTA may end before its
 // neighbour's last arrival has come.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_09_CLUSTER_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_09_CLUSTER_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 #include "kernels/cuda/ladder/tile_order.cuh"
@@ -83,5 +82,3 @@ __global__ void __launch_bounds__(kStep9Threads)
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_09_CLUSTER_CUH_

@@ -12,8 +12,7 @@
 // New beside step 9: two tiles of A a stage, a consumer's number, setmaxnreg. It works by
 // warpgroups, so the producer is one, of which a single thread works.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_10_TWO_CONSUMERS_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_10_TWO_CONSUMERS_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 #include "kernels/cuda/ladder/tile_order.cuh"
@@ -88,5 +87,3 @@ __global__ void __launch_bounds__(kStep10Threads)
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_10_TWO_CONSUMERS_CUH_

@@ -10,8 +10,7 @@
 // cores rest while a warpgroup promotes; the other one's products fill that gap, which is why there
 // are two. Scales come by ordinary loads, asked for before the products that they wait behind.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_STEP_11_FP8_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_STEP_11_FP8_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/ring.cuh"
 #include "kernels/cuda/ladder/tile_order.cuh"
@@ -147,5 +146,3 @@ __global__ void __launch_bounds__(kStep11Threads)
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_STEP_11_FP8_CUH_

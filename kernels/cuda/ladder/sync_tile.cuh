@@ -1,7 +1,6 @@
 // Steps 1 to 3: tiles in and out by ordinary loads and stores of the warpgroup's own threads.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_SYNC_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_SYNC_TILE_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/tile.cuh"
 
@@ -37,5 +36,3 @@ __device__ __forceinline__ void StoreSums(__half* d, int64_t ld, const Sums& sum
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_SYNC_TILE_CUH_

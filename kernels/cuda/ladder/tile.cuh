@@ -7,8 +7,7 @@
 //
 //   row 0 | 0 1 2 3 4 5 6 7      row 1 | 1 0 3 2 5 4 7 6      row 2 | 2 3 0 1 6 7 4 5  ...
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_TILE_CUH_
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -118,5 +117,3 @@ __device__ __forceinline__ void StoreTile(const CUtensorMap* d, uint32_t box, co
 }
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_TILE_CUH_

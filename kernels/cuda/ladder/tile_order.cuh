@@ -1,7 +1,6 @@
 // From step 6 on: which tiles a CTA works on, and in which order.
 
-#ifndef GEMMD_KERNELS_CUDA_LADDER_TILE_ORDER_CUH_
-#define GEMMD_KERNELS_CUDA_LADDER_TILE_ORDER_CUH_
+#pragma once
 
 #include "kernels/cuda/ladder/tile.cuh"
 
@@ -32,5 +31,3 @@ struct TileOrder {
 };
 
 }  // namespace gemmd::kernels::cuda::ladder
-
-#endif  // GEMMD_KERNELS_CUDA_LADDER_TILE_ORDER_CUH_

@@ -2,8 +2,7 @@
 // a library's. A member is known by its index. What it demands and what it takes follow from the
 // MatmulProblem alone; memory comes in with Prepare.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_FAMILY_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -72,5 +71,3 @@ class MatmulFamily {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_FAMILY_H_

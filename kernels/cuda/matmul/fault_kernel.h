@@ -1,8 +1,7 @@
 // A kernel that faults on purpose, to show what a fault does. In builds with GEMMD_FAULT_KERNEL the
 // pool has it, for requests that name it; other builds have it in tests only.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_FAULT_KERNEL_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_FAULT_KERNEL_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -16,5 +15,3 @@ inline constexpr char kFaultName[] = "fault_on_purpose";
 cudaError_t LaunchFault(const AnyGemmArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_FAULT_KERNEL_H_

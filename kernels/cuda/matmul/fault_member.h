@@ -1,7 +1,6 @@
 // kFaultName as a member of the pool.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_FAULT_MEMBER_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_FAULT_MEMBER_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ inline PlainKernel FaultKernel() {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_FAULT_MEMBER_H_

@@ -1,7 +1,6 @@
 // Which gates a matmul's own kernel applies, and from addresses to its launch.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_FUSED_GATE_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_FUSED_GATE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -34,5 +33,3 @@ absl::StatusOr<FusedGate> PrepareGate(int config, const GemmArgs& args, const Ga
 cudaError_t LaunchGate(const FusedGate& gate, bool programmatic, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_FUSED_GATE_H_

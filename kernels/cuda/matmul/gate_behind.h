@@ -1,8 +1,7 @@
 // A gate behind a product in scratch memory: what the pool does of a matmul with a gate for members
 // that apply none.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GATE_BEHIND_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GATE_BEHIND_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -35,5 +34,3 @@ inline std::string ApartWhyNot(const MatmulProblem& problem) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GATE_BEHIND_H_

@@ -1,7 +1,6 @@
 // The kernels that apply a matmul's gate themselves, as a family: no product comes to memory.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GATE_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GATE_FAMILY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -33,5 +32,3 @@ class GateFamily final : public MatmulFamily {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GATE_FAMILY_H_

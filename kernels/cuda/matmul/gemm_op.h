@@ -1,7 +1,6 @@
 // What the TMA families launch, and how scales come into their layout.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -47,5 +46,3 @@ std::optional<ScaleLayoutArgs> CopyOfB(const AnyGemmArgs& any, const ScaleCopies
 std::optional<ActivateArgs> ActivationOf(const AnyGemmArgs& any);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_

@@ -1,7 +1,6 @@
 // The kernels for gradients of weights as a family: both operands with scales of 1x128.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_FAMILY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -31,5 +30,3 @@ class GradientFamily final : public MatmulFamily {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_FAMILY_H_

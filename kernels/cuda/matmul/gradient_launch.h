@@ -1,7 +1,6 @@
 // From addresses to a launch of the gradient kernels: what they demand, tensor maps, a grid.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_LAUNCH_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_LAUNCH_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -63,5 +62,3 @@ cudaError_t LaunchGradient(const PreparedGradient& prepared, bool overlap, cudaS
 double GradientSeconds(const GradientProblem& problem, double columns, double memory_bytes_per_s);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_LAUNCH_H_

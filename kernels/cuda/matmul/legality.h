@@ -1,7 +1,6 @@
 // What each kernel of the pool demands, in one place. Pure; needs no device.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_LEGALITY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_LEGALITY_H_
+#pragma once
 
 #include <string>
 
@@ -23,5 +22,3 @@ std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem);
 std::string WhyNot(const GemmVariant& variant, const GemmArgs& args);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_LEGALITY_H_

@@ -1,8 +1,7 @@
 // What the host knows of each operand kind (Mma): one row a kind. What the device knows stands in
 // gemm_config.h.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_OPERAND_KIND_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_OPERAND_KIND_H_
+#pragma once
 
 #include "kernels/cuda/sm90/gemm_config.h"
 #include "kernels/dtype.h"
@@ -40,5 +39,3 @@ constexpr const OperandKind& KindOf(Mma mma) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_OPERAND_KIND_H_

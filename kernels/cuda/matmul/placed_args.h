@@ -1,7 +1,6 @@
 // From a MatmulOp and the addresses of its slots to a family's arguments.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_PLACED_ARGS_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_PLACED_ARGS_H_
+#pragma once
 
 #include "kernels/cuda/matmul/family.h"
 #include "kernels/cuda/ops/op_args.h"
@@ -12,5 +11,3 @@ namespace gemmd::kernels::cuda {
 MatmulArgs PlacedArgs(const MatmulOp& op, SlotAddresses slots);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_PLACED_ARGS_H_

@@ -1,8 +1,7 @@
 // Kernels that take any matmul's arguments as they are: the fallback, the ladder's, and what tests
 // bring. A row of functions each; PlainFamily makes members of them.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_PLAIN_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_PLAIN_FAMILY_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -48,5 +47,3 @@ class PlainFamily final : public MatmulFamily {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_PLAIN_FAMILY_H_

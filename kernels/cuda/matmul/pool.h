@@ -6,8 +6,7 @@
 //   absl::StatusOr<PoolPick> pick = pool.Choose(problem);
 //   if (pick.ok()) { ... pool.Prepare(pick->member, args, scratch) ... }
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_POOL_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_POOL_H_
+#pragma once
 
 #include <array>
 #include <memory>
@@ -119,5 +118,3 @@ class GemmPool {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_POOL_H_

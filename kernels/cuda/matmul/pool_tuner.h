@@ -1,8 +1,7 @@
 // PoolTuner: a GemmPool's Tuner. Keeps what was measured as a table of its own, which it lays over
 // the one that the pool was made with.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_POOL_TUNER_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_POOL_TUNER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -56,5 +55,3 @@ class PoolTuner final : public Tuner {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_POOL_TUNER_H_

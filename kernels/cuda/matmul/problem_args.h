@@ -1,7 +1,6 @@
 // A MatmulProblem as a kernel's arguments would give it, were its memory there.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_PROBLEM_ARGS_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_PROBLEM_ARGS_H_
+#pragma once
 
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/problem.h"
@@ -14,5 +13,3 @@ namespace gemmd::kernels::cuda {
 AnyGemmArgs UnplacedArgs(const MatmulProblem& problem);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_PROBLEM_ARGS_H_

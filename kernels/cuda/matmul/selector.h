@@ -4,8 +4,7 @@
 // with rows of D that could be stored in bulk, takes the entry's kernel only where the model does
 // not object, and the measured time scaled by what the model says of the two problems.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_SELECTOR_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_SELECTOR_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -63,5 +62,3 @@ class GemmSelector {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_SELECTOR_H_

@@ -2,8 +2,7 @@
 // and its result is held against the CPU's. A kernel that does not stand up to that, on this GPU
 // with this driver, is kept out of the pool instead of giving wrong results to clients.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_H_
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -65,5 +64,3 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
     const SelfTestOptions& options);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_H_

@@ -1,8 +1,7 @@
 // What self-tests are made of: operands that show any mistake, on the device, and a result that is
 // poisoned before each kernel's turn and waited for with patience.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_BENCH_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_BENCH_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -81,5 +80,3 @@ absl::StatusOr<std::string> TryKernel(SelfTestBench& bench,
 absl::Status TookTheDevice(absl::string_view kernel, const absl::Status& end);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_BENCH_H_

@@ -1,8 +1,7 @@
 // The TMA + WGMMA matmul kernels of all operand kinds, tiled and skinny, as one family: its members
 // are AllVariants(), in their order.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_TMA_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_TMA_FAMILY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -46,5 +45,3 @@ class TmaFamily final : public MatmulFamily {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_TMA_FAMILY_H_

@@ -1,8 +1,7 @@
 // What Backend's Allocate and imports give on a GPU: pieces of device memory, allocations that
 // other processes map, theirs mapped here, and host memory that kernels reach over PCIe.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_CUDA_MEMORY_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_CUDA_MEMORY_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -67,5 +66,3 @@ class MemorySpace {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_CUDA_MEMORY_H_

@@ -1,8 +1,7 @@
 // FreeList: which parts of a range of bytes are free. Best fit, neighbours joined. Pure: it knows
 // offsets, not memory.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_FREE_LIST_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_FREE_LIST_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -36,5 +35,3 @@ class FreeList {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_FREE_LIST_H_

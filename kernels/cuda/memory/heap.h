@@ -2,8 +2,7 @@
 // wait for the whole device; large ones are allocations of their own, and go back to the device at
 // once.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_HEAP_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_HEAP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -67,5 +66,3 @@ class Heap {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_HEAP_H_

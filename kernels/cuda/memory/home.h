@@ -1,7 +1,6 @@
 // Whose memory an address is.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_HOME_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_HOME_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -20,5 +19,3 @@ inline int HomeOf(const void* address) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_HOME_H_

@@ -1,8 +1,7 @@
 // CUDA IPC: device memory that two processes of one host use. One makes a handle of an allocation's
 // base, the other opens it and reaches the same bytes at an address of its own.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_IPC_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_IPC_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -60,5 +59,3 @@ class IpcMapping {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_IPC_H_

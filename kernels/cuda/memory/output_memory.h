@@ -1,8 +1,7 @@
 // OutputMemory: pinned memory for the outputs of a device's programs, so that a reply is sent from
 // where the device wrote it: copying half a megabyte out of pinned memory takes 65 us.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_OUTPUT_MEMORY_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_OUTPUT_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -43,5 +42,3 @@ class OutputMemory {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_OUTPUT_MEMORY_H_

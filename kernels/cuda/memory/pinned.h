@@ -3,8 +3,7 @@
 // Each device has a pool of its own, whose memory is the node's that the device hangs on, unless
 // that is full; so no two devices wait for one lock, and two of a node need not share.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_PINNED_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_PINNED_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -90,5 +89,3 @@ class PinnedPool {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_PINNED_H_

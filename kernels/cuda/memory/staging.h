@@ -1,8 +1,7 @@
 // Staging: copies between ordinary host memory and the device, by way of a ring of pinned slots.
 // While the copy engine moves one slot, the host fills or empties the next.
 
-#ifndef GEMMD_KERNELS_CUDA_MEMORY_STAGING_H_
-#define GEMMD_KERNELS_CUDA_MEMORY_STAGING_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -76,5 +75,3 @@ class Staging {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MEMORY_STAGING_H_

@@ -1,7 +1,6 @@
 // An activation of a matrix in place: behind a matmul whose kernels do not apply it.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ACTIVATE_H_
-#define GEMMD_KERNELS_CUDA_OPS_ACTIVATE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -30,5 +29,3 @@ struct ActivateArgs {
 cudaError_t LaunchActivate(const ActivateArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ACTIVATE_H_

@@ -4,8 +4,7 @@
 // Every operation's rounding is spelled out: the compiler would fuse some of them in one kernel and
 // not in another, and results of two kernels that promise the same bits would differ.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ACTIVATION_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_ACTIVATION_CUH_
+#pragma once
 
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ptx/convert.cuh"
@@ -95,5 +94,3 @@ __device__ __forceinline__ float Activate(ActivationType type, float x) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ACTIVATION_CUH_

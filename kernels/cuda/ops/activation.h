@@ -1,7 +1,6 @@
 // Activations as device code knows them. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ACTIVATION_H_
-#define GEMMD_KERNELS_CUDA_OPS_ACTIVATION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -17,5 +16,3 @@ enum class ActivationType : uint8_t {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ACTIVATION_H_

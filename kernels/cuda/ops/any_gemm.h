@@ -1,8 +1,7 @@
 // sm90_any_gemm: the fallback of the pool. Takes every matmul that ValidateOps lets through, at
 // whatever strides, alignment, shape, type and scale granularity, and is exact for INT8.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_H_
-#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -72,5 +71,3 @@ struct AnyGemmArgs {
 cudaError_t LaunchAnyGemm(const AnyGemmArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_H_

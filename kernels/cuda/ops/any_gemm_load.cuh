@@ -1,8 +1,7 @@
 // Operands of sm90_any_gemm on their way into shared memory: 16 bytes at a time, of neighbours
 // along k, converted to what the multiplication takes.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_LOAD_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_LOAD_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -152,5 +151,3 @@ struct StageLoader {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_LOAD_CUH_

@@ -2,8 +2,7 @@
 // owns 4 rows by 4 columns of the 64x64 tile; Row(r) and Col(c) tell which, Index(r, c) where the
 // accumulator is.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_MATH_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -144,5 +143,3 @@ struct MathI8 : MmaLayout {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_MATH_CUH_

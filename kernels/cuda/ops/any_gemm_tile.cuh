@@ -1,7 +1,6 @@
 // One tile of sm90_any_gemm: its products, and what becomes of them.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_TILE_CUH_
+#pragma once
 
 #include "kernels/cuda/ops/activation.cuh"
 #include "kernels/cuda/ops/any_gemm.h"
@@ -114,5 +113,3 @@ __device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOri
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_TILE_CUH_

@@ -1,7 +1,6 @@
 // What the kernels of weighted sums have in common.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_COMBINE_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_COMBINE_CUH_
+#pragma once
 
 #include "kernels/cuda/ops/quantize_chunk.cuh"
 #include "kernels/cuda/ops/route.h"
@@ -99,5 +98,3 @@ bool TakesCombineRows(const CombineArgs& args);
 cudaError_t LaunchCombineRows(const CombineArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_COMBINE_CUH_

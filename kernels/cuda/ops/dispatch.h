@@ -4,8 +4,7 @@
 //
 // Every number and code is what the two ops leave behind one another.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_DISPATCH_H_
-#define GEMMD_KERNELS_CUDA_OPS_DISPATCH_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -32,5 +31,3 @@ inline constexpr int64_t kMostRoutedChoices = 4096;
 cudaError_t LaunchDispatch(const DispatchArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_DISPATCH_H_

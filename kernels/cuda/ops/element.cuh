@@ -1,8 +1,7 @@
 // One element of each type to and from FP32 on the device, bit for bit as kernels/cpu/ops/codec.h
 // does it, NaN payloads included: rounding and saturation rules stand there and in kernels/op.h.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ELEMENT_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_ELEMENT_CUH_
+#pragma once
 
 #include <cuda_fp16.h>
 
@@ -122,5 +121,3 @@ __device__ __forceinline__ void StoreCode(void* data, int64_t index, int size_by
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ELEMENT_CUH_

@@ -1,7 +1,6 @@
 // Element types as device code knows them. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ELEMENT_H_
-#define GEMMD_KERNELS_CUDA_OPS_ELEMENT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ constexpr int ElementBytes(ElementType type) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ELEMENT_H_

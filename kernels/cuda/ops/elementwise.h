@@ -1,7 +1,6 @@
 // Convert, Copy and Fill on the device, for strided views of rank up to 3.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ELEMENTWISE_H_
-#define GEMMD_KERNELS_CUDA_OPS_ELEMENTWISE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -45,5 +44,3 @@ cudaError_t LaunchConvert(const ConvertArgs& args, cudaStream_t stream);
 cudaError_t LaunchFill(const FillArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ELEMENTWISE_H_

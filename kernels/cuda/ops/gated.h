@@ -5,8 +5,7 @@
 // halves or in blocks of a power of two; every other arrangement takes a slower kernel that serves
 // them all. Both give the same bits, and E4M3 has those that Quantize makes of FP32 results.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_GATED_H_
-#define GEMMD_KERNELS_CUDA_OPS_GATED_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -61,5 +60,3 @@ cudaError_t LaunchGated(const GatedArgs& args, cudaStream_t stream);
 cudaError_t LaunchGatedAny(const GatedArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_GATED_H_

@@ -1,7 +1,6 @@
 // The arithmetic of Gated, shared by its kernels.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
+#pragma once
 
 #include <climits>
 
@@ -47,5 +46,3 @@ __device__ __forceinline__ void MultiplyGated(const GatedArgs& args, float (&gat
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_

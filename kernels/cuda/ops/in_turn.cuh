@@ -1,7 +1,6 @@
 // The two ends of a kernel that may be independent of those in front (independent.h).
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_IN_TURN_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_IN_TURN_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
@@ -22,5 +21,3 @@ __device__ __forceinline__ void EndInTurn(bool independent) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_IN_TURN_CUH_

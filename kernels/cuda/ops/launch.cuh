@@ -1,7 +1,6 @@
 // Launching a kernel, on its own or overlapping the end of the one before it.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_LAUNCH_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_LAUNCH_CUH_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -43,5 +42,3 @@ cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, int threads, bool
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_LAUNCH_CUH_

@@ -1,8 +1,7 @@
 // From ops to kernel arguments, for validated ops and the addresses their slots have on the device;
 // and from arguments to the launchers of this folder.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_
-#define GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_
+#pragma once
 
 #include <cstddef>
 
@@ -57,5 +56,3 @@ ConvertArgs FromDense(const std::byte* bytes, const TensorRef& dst, SlotAddresse
 ConvertArgs ToDense(const TensorRef& src, std::byte* bytes, SlotAddresses slots);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_

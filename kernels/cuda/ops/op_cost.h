@@ -1,7 +1,6 @@
 // What the ops beside matmul should take: for the scheduler, until the true times are known.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_OP_COST_H_
-#define GEMMD_KERNELS_CUDA_OPS_OP_COST_H_
+#pragma once
 
 #include "kernels/op.h"
 
@@ -20,5 +19,3 @@ double StreamSeconds(double bytes, double memory_bytes_per_s);
 double MoveSeconds(const Op& op, double memory_bytes_per_s);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_OP_COST_H_

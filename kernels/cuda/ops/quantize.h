@@ -6,8 +6,7 @@
 // up to 64 KiB with a scale for each row; every other shape, stride, alignment and granularity
 // takes a slower kernel that serves them all.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_QUANTIZE_H_
-#define GEMMD_KERNELS_CUDA_OPS_QUANTIZE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -69,5 +68,3 @@ cudaError_t LaunchQuantizeRows(const QuantizeArgs& args, cudaStream_t stream);
 cudaError_t LaunchQuantizeAny(const QuantizeArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_QUANTIZE_H_

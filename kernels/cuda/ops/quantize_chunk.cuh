@@ -1,7 +1,6 @@
 // A chunk: the elements of one 16-byte load, and their codes.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_QUANTIZE_CHUNK_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_QUANTIZE_CHUNK_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -162,5 +161,3 @@ __device__ __forceinline__ void StoreCodes(uint8_t* target, const uint32_t (&cod
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_QUANTIZE_CHUNK_CUH_

@@ -1,7 +1,6 @@
 // The arithmetic of Quantize, shared by its kernels: scale of a block, and division by it.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_QUANTIZE_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_OPS_QUANTIZE_MATH_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -125,5 +124,3 @@ __device__ __forceinline__ uint32_t QuantizeOne(float x, const ScaleDivisor& d) 
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_QUANTIZE_MATH_CUH_

@@ -1,7 +1,6 @@
 // Rows to their experts, and back, on the device: RouteOp and CombineOp (kernels/op.h).
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_ROUTE_H_
-#define GEMMD_KERNELS_CUDA_OPS_ROUTE_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -57,5 +56,3 @@ struct CombineArgs {
 cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_ROUTE_H_

@@ -1,8 +1,7 @@
 // The scale transpose: 1x128 scales as clients lay them out into the m-major form that the FP8 GEMM
 // loads by TMA.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_SCALE_LAYOUT_H_
-#define GEMMD_KERNELS_CUDA_OPS_SCALE_LAYOUT_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -33,5 +32,3 @@ struct ScaleLayoutArgs {
 cudaError_t LaunchScaleLayout(const ScaleLayoutArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_OPS_SCALE_LAYOUT_H_

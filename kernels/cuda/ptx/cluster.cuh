@@ -1,7 +1,6 @@
 // Thread block clusters: PTX ISA 10.x special registers, 9.7.13.4 barrier.cluster, 9.7.9.23 mapa.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_CLUSTER_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_CLUSTER_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -76,5 +75,3 @@ __device__ __forceinline__ void StoreToPart4(bool here, uint32_t local, uint32_t
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_CLUSTER_CUH_

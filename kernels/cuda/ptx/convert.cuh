@@ -1,8 +1,7 @@
 // Arithmetic on packed and unpacked floats: PTX ISA, "Data Movement and Conversion Instructions:
 // cvt" and "Floating-Point Instructions: max".
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_CONVERT_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_CONVERT_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -31,5 +30,3 @@ __device__ __forceinline__ float MaxNaN(float x, float y) {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_CONVERT_CUH_

@@ -1,8 +1,7 @@
 // Asynchronous copies: PTX ISA 9.7.9.25, "Data Movement and Conversion Instructions: Asynchronous
 // copy" (cp.async, cp.async.bulk, cp.async.bulk.tensor).
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_COPY_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_COPY_CUH_
+#pragma once
 
 #include <cuda.h>
 
@@ -78,5 +77,3 @@ __device__ __forceinline__ void CpAsync4(uint32_t target, const void* source) {
 __device__ __forceinline__ void CpAsyncWait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_COPY_CUH_

@@ -2,8 +2,7 @@
 // st.release, 9.7.9.9 ld.acquire. What other threads of the CTA wrote counts if a barrier stands in
 // front.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_FLAG_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_FLAG_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -23,5 +22,3 @@ __device__ __forceinline__ void TakeFlag(uint32_t* flag) {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_FLAG_CUH_

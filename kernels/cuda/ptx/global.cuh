@@ -1,7 +1,6 @@
 // Global memory: PTX ISA 9.7.9.12 st; and the clock, 10.27 %globaltimer.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -59,5 +58,3 @@ __device__ __forceinline__ void PrefetchL2(const void* source) {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_

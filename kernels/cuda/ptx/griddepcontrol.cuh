@@ -1,8 +1,7 @@
 // Programmatic dependent launch: PTX ISA 9.7.13.13, griddepcontrol. Both do nothing in a kernel
 // that was launched the ordinary way.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_GRIDDEPCONTROL_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_GRIDDEPCONTROL_CUH_
+#pragma once
 
 namespace gemmd::kernels::cuda::ptx {
 
@@ -17,5 +16,3 @@ __device__ __forceinline__ void GridDependencyLaunch() {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_GRIDDEPCONTROL_CUH_

@@ -1,8 +1,7 @@
 // L2 eviction priorities, as loads and stores take them: PTX ISA 9.7.9.22 createpolicy, what
 // .L2::evict_* with a fraction of 1 makes.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_L2_POLICY_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_L2_POLICY_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -13,5 +12,3 @@ inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 inline constexpr uint64_t kEvictLast = 0x14F0000000000000;
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_L2_POLICY_CUH_

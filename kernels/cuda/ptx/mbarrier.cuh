@@ -1,7 +1,6 @@
 // mbarrier: PTX ISA 9.7.13.15, "Parallel Synchronization and Communication Instructions: mbarrier".
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_MBARRIER_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_MBARRIER_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -61,5 +60,3 @@ __device__ __forceinline__ void CpAsyncMbarrierArriveAlso(uint32_t barrier) {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_MBARRIER_CUH_

@@ -5,8 +5,7 @@
 //   b[0..1]    column lane/4, then the same 16 bytes on along k
 //   acc[0..3]  row lane/4, columns 2*(lane%4) and the next; then the same of row lane/4 + 8
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_MMA_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_MMA_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -46,5 +45,3 @@ __device__ __forceinline__ void MmaS8(int* acc, const uint32_t* a, const uint32_
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_MMA_CUH_

@@ -1,7 +1,6 @@
 // Reductions by the copy engine: PTX ISA 9.7.9.27.5, cp.reduce.async.bulk.tensor.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_REDUCE_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_REDUCE_CUH_
+#pragma once
 
 #include <cuda.h>
 
@@ -21,5 +20,3 @@ __device__ __forceinline__ void TensorAdd(const CUtensorMap* map, uint32_t sourc
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_REDUCE_CUH_

@@ -1,7 +1,6 @@
 // Shared memory by 32-bit address: PTX ISA 9.7.9.8 ld, 9.7.9.11 st.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -59,5 +58,3 @@ __device__ __forceinline__ void FenceProxyAsync() {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_

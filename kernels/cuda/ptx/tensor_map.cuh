@@ -1,8 +1,7 @@
 // Tensor maps that the device makes: PTX ISA 9.7.9.28, "tensormap.replace", and 9.7.13, "fence" and
 // "tensormap.cp_fenceproxy".
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_TENSOR_MAP_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_TENSOR_MAP_CUH_
+#pragma once
 
 #include <cuda.h>
 
@@ -33,5 +32,3 @@ __device__ __forceinline__ void AcquireTensorMap(const CUtensorMap* map) {
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_TENSOR_MAP_CUH_

@@ -1,8 +1,7 @@
 // Warp and warpgroup instructions: setmaxnreg (PTX ISA 9.7.19.5), elect.sync (9.7.13.13), named
 // barriers (9.7.13.1), stmatrix (9.7.14.5.16).
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_WARP_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_WARP_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -67,5 +66,3 @@ __device__ __forceinline__ void StMatrix2Transposed(uint32_t address, uint32_t f
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_WARP_CUH_

@@ -6,8 +6,7 @@
 // holds in accumulators[4j .. 4j+3] the elements (row, col) = (16w + l/4, 8j + 2(l%4)) and its
 // right neighbour, then the two 8 rows further down.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_WGMMA_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_WGMMA_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -351,5 +350,3 @@ GEMMD_WGMMA_ALL(256, 31, 128, 129, 130)
 #undef GEMMD_O31
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_WGMMA_CUH_

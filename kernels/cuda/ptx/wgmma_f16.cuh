@@ -1,8 +1,7 @@
 // wgmma, FP16: PTX ISA 9.7.15. 64 rows by 128 columns by 16 of k from shared memory in the 128-byte
 // swizzle, FP32 accumulators, which lie as those of wgmma.cuh.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_WGMMA_F16_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_WGMMA_F16_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -40,5 +39,3 @@ __device__ __forceinline__ void WgmmaF16N128(float (&d)[64], uint64_t a, uint64_
 }
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_WGMMA_F16_CUH_

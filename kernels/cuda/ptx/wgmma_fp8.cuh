@@ -2,8 +2,7 @@
 // the 128-byte swizzle, E4M3 or E5M2 on either side, FP32 accumulators, which lie as those of
 // wgmma.cuh.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_WGMMA_FP8_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_WGMMA_FP8_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -57,5 +56,3 @@ GEMMD_WGMMA_FP8(true, true, "e5m2.e5m2")
 #undef GEMMD_WGMMA_FP8
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_WGMMA_FP8_CUH_

@@ -2,8 +2,7 @@
 // columns by 16 of k, both sides MN-major in the 128-byte swizzle, FP32 accumulators, which lie as
 // those of wgmma.cuh.
 
-#ifndef GEMMD_KERNELS_CUDA_PTX_WGMMA_MN_CUH_
-#define GEMMD_KERNELS_CUDA_PTX_WGMMA_MN_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -57,5 +56,3 @@ GEMMD_WGMMA_MN(true, "f16.f16")
 #undef GEMMD_WGMMA_MN
 
 }  // namespace gemmd::kernels::cuda::ptx
-
-#endif  // GEMMD_KERNELS_CUDA_PTX_WGMMA_MN_CUH_

@@ -1,7 +1,6 @@
 // CudaProgram: ops with a kernel chosen for each, ready to run on any memory of their sizes.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_CUDA_PROGRAM_H_
-#define GEMMD_KERNELS_CUDA_RUN_CUDA_PROGRAM_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -272,5 +271,3 @@ class CudaProgram final : public Program {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_CUDA_PROGRAM_H_

@@ -11,8 +11,7 @@
 //
 // Launch never waits for the device, and no work ever runs on the caller's thread.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_CUDA_STREAM_H_
-#define GEMMD_KERNELS_CUDA_RUN_CUDA_STREAM_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -206,5 +205,3 @@ class CudaStream final : public Stream {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_CUDA_STREAM_H_

@@ -2,8 +2,7 @@
 // device wakes it is late by tens to hundreds of microseconds, the more the longer it slept; one
 // that wakes by itself a little earlier and looks is not.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_END_FORECAST_H_
-#define GEMMD_KERNELS_CUDA_RUN_END_FORECAST_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -37,5 +36,3 @@ struct EndWait {
 EndWait WaitFor(absl::Duration usual, absl::Duration passed);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_END_FORECAST_H_

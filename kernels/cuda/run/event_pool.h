@@ -1,7 +1,6 @@
 // EventPool: CUDA events that are used again, since making one takes longer than recording it.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_EVENT_POOL_H_
-#define GEMMD_KERNELS_CUDA_RUN_EVENT_POOL_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -50,5 +49,3 @@ class EventPool {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_EVENT_POOL_H_

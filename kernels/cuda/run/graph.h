@@ -1,8 +1,7 @@
 // Graph: what a program queues, recorded once and replayed by one call. Hundreds of launches of
 // 2 to 4 us of host time each become one.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_GRAPH_H_
-#define GEMMD_KERNELS_CUDA_RUN_GRAPH_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -91,5 +90,3 @@ class Graph {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_GRAPH_H_

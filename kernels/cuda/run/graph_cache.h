@@ -5,8 +5,7 @@
 // node's arguments, tensor maps included, are set one call each, or recorded again and compared.
 // Plans alternate between a handful of bindings, and find each one's graph ready.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_GRAPH_CACHE_H_
-#define GEMMD_KERNELS_CUDA_RUN_GRAPH_CACHE_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -99,5 +98,3 @@ class GraphCache {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_GRAPH_CACHE_H_

@@ -5,8 +5,7 @@
 // writes. Then it works at once, and waits at its end, so that whatever comes behind finds both
 // done.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_INDEPENDENT_H_
-#define GEMMD_KERNELS_CUDA_RUN_INDEPENDENT_H_
+#pragma once
 
 #include <vector>
 
@@ -41,5 +40,3 @@ absl::StatusOr<std::vector<Touched>> TouchesOf(const Op& op);
 std::vector<bool> IndependentOps(absl::Span<const OpTouches> ops, SlotAddresses slots);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_INDEPENDENT_H_

@@ -10,8 +10,7 @@
 // themselves stay behind them by Join, and what tells of the end of a run stays behind both by
 // Behind.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_PEER_SENDS_H_
-#define GEMMD_KERNELS_CUDA_RUN_PEER_SENDS_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -80,5 +79,3 @@ class PeerSends {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_PEER_SENDS_H_

@@ -1,8 +1,7 @@
 // What compiling and launching both ask of an op of a program (cuda_program.cc, program_launch.cc,
 // program_far.cc).
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_PROGRAM_OP_H_
-#define GEMMD_KERNELS_CUDA_RUN_PROGRAM_OP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -43,5 +42,3 @@ inline const TensorRef* Moved(const Op& op) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_PROGRAM_OP_H_

@@ -2,8 +2,7 @@
 // through, to the caller and to this process. Kernels behind one another may overlap their ends,
 // which no event and no write of the stream between them allows.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_RUN_STAMPS_H_
-#define GEMMD_KERNELS_CUDA_RUN_RUN_STAMPS_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -35,5 +34,3 @@ cudaError_t LaunchBegin(uint64_t* began, cudaStream_t stream);
 cudaError_t LaunchEnd(const RunEnd& end, bool programmatic, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_RUN_STAMPS_H_

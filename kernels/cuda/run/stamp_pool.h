@@ -1,7 +1,6 @@
 // StampPool: a stream's RunStamps, used again and again.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_STAMP_POOL_H_
-#define GEMMD_KERNELS_CUDA_RUN_STAMP_POOL_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -39,5 +38,3 @@ class StampPool {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_STAMP_POOL_H_

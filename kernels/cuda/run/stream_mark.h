@@ -1,8 +1,7 @@
 // Marks: events by which a stream waits for a run on another, of this GPU or of another one. The
 // wait is the device's.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_STREAM_MARK_H_
-#define GEMMD_KERNELS_CUDA_RUN_STREAM_MARK_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -45,5 +44,3 @@ cudaError_t SetMark(const Mark& mark, cudaStream_t stream);
 cudaError_t WaitForMarks(absl::Span<const std::shared_ptr<Mark>> marks, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_STREAM_MARK_H_

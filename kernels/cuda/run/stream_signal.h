@@ -1,8 +1,7 @@
 // A word of host memory that a stream sets behind the work queued before: what tells another
 // process, its host or its stream, that a program has run, without a thread of ours in between.
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_STREAM_SIGNAL_H_
-#define GEMMD_KERNELS_CUDA_RUN_STREAM_SIGNAL_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -21,5 +20,3 @@ bool CanSignal();
 absl::Status QueueSignal(cudaStream_t stream, std::byte* word, uint32_t value);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_RUN_STREAM_SIGNAL_H_

@@ -1,8 +1,7 @@
 // CodeHash: which machine code a config's kernel has. Times of a tuning table are as good as long
 // as the code is the one that was measured.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_CODE_HASH_H_
-#define GEMMD_KERNELS_CUDA_SM90_CODE_HASH_H_
+#pragma once
 
 #include <string_view>
 
@@ -20,5 +19,3 @@ std::string_view StreamCodeHash(const GemmConfig& config);
 std::string_view KernelCompiler();
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_CODE_HASH_H_

@@ -1,8 +1,7 @@
 // What lists of kernels are written in: a tile, and around it what sets it apart from a plain one.
 // A config is one line, SharingRows(Storing(Tiled(256, 128, 3))). Its operand kind is the list's.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_CONFIG_MAKERS_H_
-#define GEMMD_KERNELS_CUDA_SM90_CONFIG_MAKERS_H_
+#pragma once
 
 #include "kernels/cuda/sm90/gemm_config.h"
 
@@ -94,5 +93,3 @@ constexpr GemmConfig OfKind(Mma mma, GemmConfig config) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_CONFIG_MAKERS_H_

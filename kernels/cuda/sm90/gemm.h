@@ -5,8 +5,7 @@
 //   absl::StatusOr<StreamLaunch> launch = PrepareLaunch(v, args, scratch, traits);
 //   absl::Status status = Launch(v, *launch, stream);
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_H_
-#define GEMMD_KERNELS_CUDA_SM90_GEMM_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -78,5 +77,3 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
 absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_H_

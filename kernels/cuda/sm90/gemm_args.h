@@ -1,7 +1,6 @@
 // One matmul with its addresses, as the launchers take it. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_ARGS_H_
-#define GEMMD_KERNELS_CUDA_SM90_GEMM_ARGS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -48,5 +47,3 @@ struct GemmArgs {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_ARGS_H_

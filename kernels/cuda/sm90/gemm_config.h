@@ -6,8 +6,7 @@
 // side; the skinny family puts the weights B there, so that a batch of 8 fills a tile as well as
 // one of 128 does.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_CONFIG_H_
-#define GEMMD_KERNELS_CUDA_SM90_GEMM_CONFIG_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -286,5 +285,3 @@ constexpr GemmConfig Decode(uint64_t code) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_CONFIG_H_

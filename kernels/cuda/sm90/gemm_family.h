@@ -1,8 +1,7 @@
 // The seam between a family's .cu and the host code that launches it. Host only needs the CUDA
 // runtime's and the driver's types, no kernel code.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_SM90_GEMM_FAMILY_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -84,5 +83,3 @@ inline const GemmFamilyEntry* const kGemmFamilies[kNumGemmFamilies] = {
     &kSm90I8BlockTiled, &kSm90I8BlockSkinny, &kSm90Fp8RowTiled, &kSm90Fp8RowSkinny};
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_FAMILY_H_

@@ -1,8 +1,7 @@
 // Products over groups of columns: gradients of weights. FP8 has a scale for each row of either
 // side and 128 of k; BF16 and FP16 have none. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GRADIENT_H_
-#define GEMMD_KERNELS_CUDA_SM90_GRADIENT_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -80,5 +79,3 @@ inline constexpr int kGradientTallConfig = 1;    // 256 x 128
 inline constexpr int kGradientSharedConfig = 2;  // the same, A shared by two CTAs
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GRADIENT_H_

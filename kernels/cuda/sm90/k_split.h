@@ -1,7 +1,6 @@
 // How the CTAs of a cluster divide k, and where each takes in the others' sums.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_K_SPLIT_H_
-#define GEMMD_KERNELS_CUDA_SM90_K_SPLIT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -13,5 +12,3 @@ namespace gemmd::kernels::cuda {
 KSplit SplitOf(const GemmConfig& shape, int parts, int64_t stages);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_K_SPLIT_H_

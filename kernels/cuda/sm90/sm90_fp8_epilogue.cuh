@@ -2,8 +2,7 @@
 // way of shared memory. Plain stores: copies of rows by the copy engine were measured and are
 // slower, since one lane after the other has to start its own.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_EPILOGUE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_EPILOGUE_CUH_
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -292,5 +291,3 @@ struct Epilogue {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_EPILOGUE_CUH_

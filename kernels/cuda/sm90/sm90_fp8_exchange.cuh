@@ -1,8 +1,7 @@
 // How partial sums of one tile meet: those of a cluster's k parts (Exchange, StoreSum), and those
 // of a CTA's two k groups (Fold).
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_EXCHANGE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_EXCHANGE_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
@@ -245,5 +244,3 @@ struct Fold {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_EXCHANGE_CUH_

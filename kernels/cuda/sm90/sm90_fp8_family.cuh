@@ -1,7 +1,6 @@
 // The host side: what a family's .cu needs to list configs of the kernel.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_FAMILY_CUH_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -96,5 +95,3 @@ constexpr GemmFamilyEntry MakeFamily(const char* name) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_FAMILY_CUH_

@@ -5,8 +5,7 @@
 // the order in which Math works through its sub-tiles. Tiled: 128 gates, then 128 ups, columns of
 // the product. Skinny: for each warpgroup 64 gates, then their ups.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/sm90_fp8_gate_finish.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gate_walk.cuh"
@@ -183,5 +182,3 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), 1)
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_CUH_

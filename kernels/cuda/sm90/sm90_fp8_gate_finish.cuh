@@ -2,8 +2,7 @@
 // largest magnitude of a row's 128, and its codes in units of 16 bytes. Bit for bit what the matmul
 // into BF16 and Gated leave, so that nobody sees which of the two ways was taken.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_FINISH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_FINISH_CUH_
+#pragma once
 
 #include "kernels/cuda/ops/gated_math.cuh"
 #include "kernels/cuda/ops/quantize_math.cuh"
@@ -297,5 +296,3 @@ struct GateFinish {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_FINISH_CUH_

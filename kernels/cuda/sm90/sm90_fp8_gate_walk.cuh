@@ -1,7 +1,6 @@
 // Which rows and which columns a gate's tile has: a walk over the tiles of plain matrices.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_WALK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_WALK_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/launch/gate_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
@@ -54,5 +53,3 @@ struct GateWalk {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_WALK_CUH_

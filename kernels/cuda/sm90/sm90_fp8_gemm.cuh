@@ -6,8 +6,7 @@
 //        D <--16-byte stores-- staging <--round, bias, ...-- [k groups, cluster: sum] <- result
 //          <--or copy engine--
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GEMM_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GEMM_CUH_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -239,5 +238,3 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GEMM_CUH_

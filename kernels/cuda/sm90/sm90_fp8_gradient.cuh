@@ -4,8 +4,7 @@
 //                                                                            | factors
 //        D <--copy engine, stored or added-- staging, a sub-tile <--C, rounding-- result
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/sm90_fp8_gradient_math.cuh"
 #include "kernels/cuda/sm90/sm90_gradient.cuh"
@@ -74,5 +73,3 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_CUH_

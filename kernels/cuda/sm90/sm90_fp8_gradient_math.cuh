@@ -3,8 +3,7 @@
 // and keeps them for both: a product is multiplied by its column's where it lies, and added to its
 // result by its row's.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
@@ -188,5 +187,3 @@ struct GradientMath {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_

@@ -4,8 +4,7 @@
 // Where there is a C that the copy engine can read, that warp has it fetched into the same boxes
 // first, during the products. A math thread then finds its elements where its results will lie.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_STORE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_STORE_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
@@ -292,5 +291,3 @@ __device__ __forceinline__ void StoreGradient(const GradientLaunch& launch,
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_STORE_CUH_

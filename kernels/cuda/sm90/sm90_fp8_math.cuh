@@ -2,8 +2,7 @@
 // the result with the block's scales. FP8 accumulators keep about 14 bits, so no longer chain than
 // 128 is left in them; INT8's are exact, but the next block has other scales.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
@@ -338,5 +337,3 @@ struct Math {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_MATH_CUH_

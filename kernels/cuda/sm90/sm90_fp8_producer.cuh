@@ -1,7 +1,6 @@
 // The producer warp: fills the ring, one k block a stage.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PRODUCER_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PRODUCER_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
@@ -180,5 +179,3 @@ __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayo
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PRODUCER_CUH_

@@ -1,8 +1,7 @@
 // A math warpgroup of E4M3 whose scales wait for the results (sm90_direct_scales.cuh): products of
 // 128 of k into fresh accumulators, as where blocks have scales, and from there into the result.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_ROW_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_ROW_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/sm90_fp8_math.cuh"
 
@@ -90,5 +89,3 @@ struct RowMath : Math<C> {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_ROW_MATH_CUH_

@@ -1,8 +1,7 @@
 // A tile whose whole sum is in one CTA's registers, to D: rounded and in 16-byte units, by the copy
 // engine, or by way of FP32 where more than rounding is asked for.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_STORE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_STORE_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
@@ -189,5 +188,3 @@ __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemL
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_STORE_CUH_

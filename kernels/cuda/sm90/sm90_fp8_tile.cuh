@@ -1,7 +1,6 @@
 // Where a CTA works: its place in the cluster, and the tiles in the order that keeps L2 warm.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_TILE_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/sm90/gemm_family.h"
@@ -179,5 +178,3 @@ struct SmemLayout {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_TILE_CUH_

@@ -1,7 +1,6 @@
 // A math warp gives a stage of the ring back to whoever writes into it.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_GIVE_BACK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_GIVE_BACK_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
@@ -35,5 +34,3 @@ __device__ __forceinline__ void GiveBack(const SmemLayout<C>& smem, const Cluste
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_GIVE_BACK_CUH_

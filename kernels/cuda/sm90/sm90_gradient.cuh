@@ -10,8 +10,7 @@
 //   Prefetch(launch)                of its operands' tensor maps
 //   Load(launch, smem, place, tile, run, stage, step)   one stage of the ring
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_CUH_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -178,5 +177,3 @@ __device__ __forceinline__ void RunGradient(const GradientLaunch& launch) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_CUH_

@@ -1,7 +1,6 @@
 // The seam to the host of a gradient kernel.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_FAMILY_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/sm90_gradient.cuh"
 
@@ -72,5 +71,3 @@ struct GradientTable {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_FAMILY_CUH_

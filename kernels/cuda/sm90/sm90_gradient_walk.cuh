@@ -3,8 +3,7 @@
 // each CTA spreads its tiles of short groups among those of long ones, and CTAs begin at different
 // places. Of a group without columns nothing is computed where D holds C already.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_WALK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_WALK_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/gradient.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
@@ -85,5 +84,3 @@ struct GradientWalk {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_GRADIENT_WALK_CUH_

@@ -1,7 +1,6 @@
 // What a math thread's results are: FP32, or S32 of INT8. Sums travel between threads as bits.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_SUM_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_SUM_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/gemm_config.h"
 
@@ -45,5 +44,3 @@ __device__ __forceinline__ void AddBits<int>(float& sum, float more) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_SUM_CUH_

@@ -6,8 +6,7 @@
 // tile of rows, so that the weights come from memory once. The line is of what a team takes at one
 // time: along n, one band of rows after the other.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_K_H_
-#define GEMMD_KERNELS_CUDA_SM90_STREAM_K_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -105,5 +104,3 @@ inline const StreamFamilyEntry* const kStreamFamilies[kNumStreamFamilies] = {
     &kSm90Bf16Stream, &kSm90F16Stream, &kSm90Fp8Stream, &kSm90Fp8RowStream};
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_K_H_

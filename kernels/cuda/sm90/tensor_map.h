@@ -1,7 +1,6 @@
 // Tensor maps: how the copy engine sees a matrix.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_TENSOR_MAP_H_
-#define GEMMD_KERNELS_CUDA_SM90_TENSOR_MAP_H_
+#pragma once
 
 #include <cuda.h>
 
@@ -42,5 +41,3 @@ absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view);
 absl::StatusOr<CUtensorMap> StoreMapF32(const TensorView& view);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_TENSOR_MAP_H_

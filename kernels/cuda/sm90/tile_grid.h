@@ -1,8 +1,7 @@
 // How a launch's tiles are laid out and ordered: made on the host, read by the kernels
 // (sm90_fp8_tile.cuh).
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_TILE_GRID_H_
-#define GEMMD_KERNELS_CUDA_SM90_TILE_GRID_H_
+#pragma once
 
 #include <cstdint>
 
@@ -34,5 +33,3 @@ Divisor MakeDivisor(int64_t value);
 TileGrid GridOf(int64_t row_tiles, int64_t col_tiles, int64_t batch, int raster);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_TILE_GRID_H_

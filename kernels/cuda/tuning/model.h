@@ -3,8 +3,7 @@
 // correction of them by measured times (model_correction.h). It has to rank kernels rightly, not to
 // be exact.
 
-#ifndef GEMMD_KERNELS_CUDA_TUNING_MODEL_H_
-#define GEMMD_KERNELS_CUDA_TUNING_MODEL_H_
+#pragma once
 
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/cuda/tuning/model_correction.h"
@@ -91,5 +90,3 @@ double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
 int ClustersAtOnce(const DeviceTraits& device, int cluster_size, int ctas_per_sm);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_TUNING_MODEL_H_

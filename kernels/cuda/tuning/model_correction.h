@@ -2,8 +2,7 @@
 // and problem, fitted to measured times by kernels/bench/fit_model.py. Nothing but comparisons of
 // the same numbers: the same answer everywhere.
 
-#ifndef GEMMD_KERNELS_CUDA_TUNING_MODEL_CORRECTION_H_
-#define GEMMD_KERNELS_CUDA_TUNING_MODEL_CORRECTION_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -58,5 +57,3 @@ inline constexpr float kMostCorrection = 0.6f;
 float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_TUNING_MODEL_CORRECTION_H_

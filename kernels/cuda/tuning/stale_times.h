@@ -1,7 +1,6 @@
 // StaleTimes: which times of a tuning table were measured on other machine code than this build's.
 
-#ifndef GEMMD_KERNELS_CUDA_TUNING_STALE_TIMES_H_
-#define GEMMD_KERNELS_CUDA_TUNING_STALE_TIMES_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -47,5 +46,3 @@ class StaleTimes {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_TUNING_STALE_TIMES_H_

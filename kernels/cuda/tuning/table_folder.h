@@ -1,7 +1,6 @@
 // What a device's `tuning_table` names: a table, or a folder of tables of several models of GPU.
 
-#ifndef GEMMD_KERNELS_CUDA_TUNING_TABLE_FOLDER_H_
-#define GEMMD_KERNELS_CUDA_TUNING_TABLE_FOLDER_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -22,5 +21,3 @@ struct ShippedTimes {
 absl::StatusOr<ShippedTimes> LoadTables(const std::string& path, std::string_view gpu_model);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_TUNING_TABLE_FOLDER_H_

@@ -2,8 +2,7 @@
 // by `gemm_bench --tune`, read once at start. Each kernel's times hold as long as its machine code
 // is the one that was measured (code_hash.h).
 
-#ifndef GEMMD_KERNELS_CUDA_TUNING_TUNING_TABLE_H_
-#define GEMMD_KERNELS_CUDA_TUNING_TUNING_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -89,5 +88,3 @@ class TuningTable {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_TUNING_TUNING_TABLE_H_

@@ -199,7 +199,7 @@ ReplicaPool::Turn::~Turn() {
 }
 
 absl::Status ReplicaPool::Turn::Find() {
-  if (absl::Status here = CheckForked(); !here.ok()) return here;
+  GEMMD_RETURN_IF_ERROR(CheckForked());
   absl::MutexLock lock(&pool_.mu_);
   while ((seat_ = pool_.Choose()) == nullptr) {
     give_up_ = std::min(give_up_, absl::Now() + pool_.options_.patience);

@@ -1,7 +1,6 @@
 // Data of gradient_bench, made and compared on the device.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GRADIENT_GRADIENT_DATA_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GRADIENT_GRADIENT_DATA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -20,5 +19,3 @@ cudaError_t CountDifferent(const uint32_t* a, const uint32_t* b, int64_t words,
                            unsigned long long* different);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GRADIENT_GRADIENT_DATA_H_

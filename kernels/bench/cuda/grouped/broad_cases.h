@@ -2,8 +2,7 @@
 // on each of several, with 1 to 8192 tokens, any routing and every front. What is changed for the
 // models of one half is judged on those of the other.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_CASES_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_CASES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -19,5 +18,3 @@ namespace gemmd::kernels::bench {
 std::vector<GroupedBenchCase> BroadCases(Half half, int count, uint64_t seed);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_CASES_H_

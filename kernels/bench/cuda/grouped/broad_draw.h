@@ -1,8 +1,7 @@
 // What broad suites draw from: the experts of public models, with any number of tokens, any routing
 // and every front.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_DRAW_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_DRAW_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -92,5 +91,3 @@ inline std::vector<int64_t> LocalRows(const std::vector<int32_t>& ids, int64_t l
 }
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_DRAW_H_

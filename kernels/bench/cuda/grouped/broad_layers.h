@@ -1,7 +1,6 @@
 // Layers that no kernel was tuned for, drawn as the grouped matmuls of broad_cases.h.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_LAYERS_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_LAYERS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -19,5 +18,3 @@ std::vector<LayerCase> BroadLayers(Half half, int count, uint64_t seed);
 std::vector<GateCase> BroadGates(Half half, int count, uint64_t seed);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_BROAD_LAYERS_H_

@@ -1,7 +1,6 @@
 // A dense matmul with a gate, and the same without one, as programs of the backend.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_DENSE_GATE_WORKLOAD_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_DENSE_GATE_WORKLOAD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -31,5 +30,3 @@ class DenseGateWorkload {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_DENSE_GATE_WORKLOAD_H_

@@ -1,8 +1,7 @@
 // The first matmul of an expert's layer on the device: by itself, with its gate in the same kernel,
 // and with the gate behind it.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_GATE_WORKLOAD_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_GATE_WORKLOAD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -51,5 +50,3 @@ class GateWorkload {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_GATE_WORKLOAD_H_

@@ -1,7 +1,6 @@
 // A grouped matmul to be timed: FP8 with block scales or a type of 16 bits, and where its rows lie.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_CASE_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_CASE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -50,5 +49,3 @@ absl::StatusOr<std::vector<GroupedBenchCase>> ParseCases(const std::string& text
                                                          bool blocks, uint64_t seed);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_CASE_H_

@@ -1,7 +1,6 @@
 // One case's time, beside a plain read and, if asked for, beside the kernels that were not chosen.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_MEASURE_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_MEASURE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -42,5 +41,3 @@ absl::Status MeasureGrouped(const GroupedMethod& method, Machine& machine, Group
                             GroupedTime& time);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_MEASURE_H_

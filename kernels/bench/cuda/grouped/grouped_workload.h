@@ -1,7 +1,6 @@
 // The operands of a grouped matmul on the device, and the op that multiplies them.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_WORKLOAD_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_WORKLOAD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -59,5 +58,3 @@ class GroupedWorkload {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_WORKLOAD_H_

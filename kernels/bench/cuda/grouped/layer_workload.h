@@ -1,8 +1,7 @@
 // A layer of experts as one program of the backend: tokens to their experts, rows gathered and
 // quantised, the first matmul with its gate, the second, and the sum by the router's weights.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_LAYER_WORKLOAD_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_LAYER_WORKLOAD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -51,5 +50,3 @@ class LayerWorkload {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_LAYER_WORKLOAD_H_

@@ -1,7 +1,6 @@
 // What moe_bench measures.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_MOE_CASES_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_MOE_CASES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -31,5 +30,3 @@ inline constexpr DenseCase kDenseCases[] = {
     {16, 28672, 4096, 1.05}, {64, 28672, 4096, 0}, {4096, 28672, 4096, 0}};
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_MOE_CASES_H_

@@ -1,7 +1,6 @@
 // What moe_bench measures, on the terminal as it comes and in a file of figures.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_MOE_REPORT_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_MOE_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <cstdio>
@@ -77,5 +76,3 @@ class Report {
 };
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_MOE_REPORT_H_

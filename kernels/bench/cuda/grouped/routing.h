@@ -1,7 +1,6 @@
 // What a router may choose: the experts of each token, drawn from a seed.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_ROUTING_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_ROUTING_H_
+#pragma once
 
 #include <cstdint>
 #include <random>
@@ -23,5 +22,3 @@ std::vector<int32_t> Route(Routing routing, int64_t tokens, int64_t top_k, int64
                            std::mt19937_64& random);
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_ROUTING_H_

@@ -1,7 +1,6 @@
 // Scales of [rows, k] as the kernels read them: one k block's of all rows in a run.
 
-#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_ROW_SCALES_H_
-#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_ROW_SCALES_H_
+#pragma once
 
 #include "kernels/bench/cuda/extents.h"
 #include "kernels/tensor.h"
@@ -15,5 +14,3 @@ inline TensorRef RowScales(int slot, int64_t rows, int64_t k) {
 }
 
 }  // namespace gemmd::kernels::bench
-
-#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_ROW_SCALES_H_

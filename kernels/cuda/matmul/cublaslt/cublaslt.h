@@ -8,8 +8,7 @@
 // cuBLAS is column-major. Row-major D[m,n] = A[m,k] . B[n,k]^T is its D^T[n,m] = B^T' . A^T: its
 // "A" is our B, transposed, and its "B" is our A.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -80,5 +79,3 @@ class CublasLt {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_H_

@@ -1,8 +1,7 @@
 // The functions of cuBLASLt that gemmd calls, bound at run time; cublasLt.h gives types alone.
 // Included by cublaslt.cc only.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_API_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_API_H_
+#pragma once
 
 #include <cublasLt.h>
 
@@ -75,5 +74,3 @@ struct CublasLtApi {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_API_H_

@@ -1,7 +1,6 @@
 // cuBLASLt's kernels as a family: whoever has the library measures or names them like ours.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_FAMILY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -34,5 +33,3 @@ class CublasLtFamily final : public MatmulFamily {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_FAMILY_H_

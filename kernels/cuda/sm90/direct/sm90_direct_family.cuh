@@ -1,8 +1,7 @@
 // The tables of BF16, FP16 and INT8: one list for all, of which a .cu makes one type's two
 // families.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_FAMILY_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 
@@ -51,5 +50,3 @@ inline constexpr GemmConfig kDirectSkinny[] = {
 inline constexpr int kDirectSkinnyWithScales = kLength<kDirectSkinny> - 1;
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_FAMILY_CUH_

@@ -1,8 +1,7 @@
 // Gradients of weights in BF16 and FP16: the skeleton of sm90_gradient.cuh without scales. Operands
 // lie along k, or both along their rows, as the activations and gradients of a layer do.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/direct/sm90_direct_gradient_math.cuh"
 #include "kernels/cuda/sm90/sm90_gradient.cuh"
@@ -65,5 +64,3 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), 1)
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_CUH_

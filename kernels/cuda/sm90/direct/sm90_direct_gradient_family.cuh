@@ -1,7 +1,6 @@
 // The tables of gradients in BF16 and FP16: one list for both, of which a .cu makes one type's.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/direct/sm90_direct_gradient.cuh"
@@ -35,5 +34,3 @@ struct DirectGradientConfigs {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_

@@ -1,8 +1,7 @@
 // A math warpgroup of a gradient in BF16 or FP16: as sm90_direct_math.cuh, over as many k blocks as
 // a group has, which may be none, and of the last one a part.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
@@ -176,5 +175,3 @@ struct DirectGradientMath {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_MATH_CUH_

@@ -1,8 +1,7 @@
 // A math warpgroup of a grouped matmul in BF16, FP16 or INT8: as sm90_direct_math.cuh, by as many
 // columns as a tile has.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
@@ -95,5 +94,3 @@ struct GroupMath {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_

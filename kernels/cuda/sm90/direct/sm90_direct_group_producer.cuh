@@ -1,8 +1,7 @@
 // The producer warp of a grouped matmul in BF16 or FP16: a ring's stages for wide tiles, then for
 // thin ones.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_PRODUCER_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_PRODUCER_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
@@ -140,5 +139,3 @@ struct GroupProducer {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_PRODUCER_CUH_

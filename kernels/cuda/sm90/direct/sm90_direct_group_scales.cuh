@@ -2,8 +2,7 @@
 // the weights, read while the tile multiplies. Sums become floats where they lie, so that the store
 // is that of types without scales.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_SCALES_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_SCALES_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
@@ -82,5 +81,3 @@ struct GroupScales {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_SCALES_CUH_

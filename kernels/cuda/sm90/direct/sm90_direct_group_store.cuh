@@ -1,8 +1,7 @@
 // How a tile of a grouped matmul without block scales leaves: weights' rows are columns of D, so
 // that results are turned on their way out. They have their scales by then, and are FP32.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_scales.cuh"
@@ -129,5 +128,3 @@ struct GroupStore {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_

@@ -1,8 +1,7 @@
 // The walk over the tiles of groups in BF16 and FP16: as sm90_fp8_group_walk.cuh's, a table in each
 // CTA's shared memory, of two kinds of tiles that are numbered apart.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_WALK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_WALK_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_walk.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
@@ -146,5 +145,3 @@ struct DirectWalk {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_WALK_CUH_

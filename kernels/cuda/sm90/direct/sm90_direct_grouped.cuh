@@ -10,8 +10,7 @@
 // A tile begins at any row. What it loads behind its end are other rows or zeros: results of theirs
 // stay in registers, since each row's products are its own.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_producer.cuh"
@@ -173,5 +172,3 @@ struct DirectGroupedMember {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_CUH_

@@ -1,8 +1,7 @@
 // The tables of grouped BF16, FP16, INT8 and E4M3: one list for all, of which a .cu makes one
 // type's.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/config_makers.h"
 #include "kernels/cuda/sm90/direct/sm90_direct_grouped.cuh"
@@ -35,5 +34,3 @@ struct DirectGroupedConfigs {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_

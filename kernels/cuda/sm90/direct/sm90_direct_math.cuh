@@ -1,8 +1,7 @@
 // A math warpgroup whose accumulators are the results: BF16, FP16 and INT8. One k block multiplies
 // while the next is issued, and none is waited for but to give back its stage.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
@@ -120,5 +119,3 @@ struct DirectMath {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_MATH_CUH_

@@ -2,8 +2,7 @@
 // they come into shared memory while the tile multiplies. A store that read them from memory would
 // wait for some of them before each 64 columns, and its registers would be full of their addresses.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_SCALES_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_SCALES_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/global.cuh"
@@ -156,5 +155,3 @@ struct ResultScalesOf<C, true> {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_SCALES_CUH_

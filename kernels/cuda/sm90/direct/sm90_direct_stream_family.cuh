@@ -1,7 +1,6 @@
 // The stream-k tables of BF16 and FP16: one list for both, of which a .cu makes one type's.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_STREAM_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_STREAM_FAMILY_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/stream/sm90_stream_family.cuh"
 
@@ -14,5 +13,3 @@ inline constexpr GemmConfig kDirectStream[] = {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_STREAM_FAMILY_CUH_

@@ -2,8 +2,7 @@
 // sm90_direct_group_math.cuh, but products of 128 of k go into accumulators of their own, and from
 // there into the result, as sm90_fp8_row_math.cuh has it.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_FP8_ROW_GROUP_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_FP8_ROW_GROUP_MATH_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
 
@@ -91,5 +90,3 @@ struct GroupMathOf<C, T, true> {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_FP8_ROW_GROUP_MATH_CUH_

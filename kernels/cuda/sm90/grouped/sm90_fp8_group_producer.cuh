@@ -2,8 +2,7 @@
 //
 // The first tile's weights are loaded while the kernels in front still work on A.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_PRODUCER_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_PRODUCER_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/tensor_map.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_tile.cuh"
@@ -295,5 +294,3 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_PRODUCER_CUH_

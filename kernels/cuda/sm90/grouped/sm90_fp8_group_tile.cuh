@@ -1,8 +1,7 @@
 // A tile of a group, as producer and math warps both know it: its kind, where it lies, and the note
 // in its first stage by which the one tells the others.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_TILE_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_walk.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
@@ -76,5 +75,3 @@ struct TileNote {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_TILE_CUH_

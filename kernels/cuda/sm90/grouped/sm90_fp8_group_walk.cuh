@@ -1,8 +1,7 @@
 // The walk over the tiles of groups. Each CTA reads where the groups lie as it starts, into a table
 // of its shared memory; tiles are numbered through all groups, and a number leads to its place.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_WALK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_WALK_CUH_
+#pragma once
 
 #include <climits>
 
@@ -346,5 +345,3 @@ struct GroupWalk {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_WALK_CUH_

@@ -6,8 +6,7 @@
 // A tile begins at any row. What it loads behind its group's end are other rows or zeros: results
 // of theirs stay in registers, since each row's products are its own.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUPED_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUPED_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_producer.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gate_finish.cuh"
@@ -213,5 +212,3 @@ using GroupedFamily = GroupedKernels<
     kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes, kWide.threads()>;
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUPED_CUH_

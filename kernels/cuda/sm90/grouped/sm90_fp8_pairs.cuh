@@ -2,8 +2,7 @@
 // which each CTA loads half for both. That is a third less for L2 to give, and for its two parts to
 // pass on to each other. Rows that are left are both CTAs', of columns beside one another.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_PAIRS_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_PAIRS_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_rest.cuh"
@@ -218,5 +217,3 @@ using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W
                                    SmemOfPairs<W>::kBytes, W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_PAIRS_CUH_

@@ -5,8 +5,7 @@
 // Tiles leave by the copy engine while the next one multiplies. Of a warpgroup's rows that are not
 // all the group's the store warp writes those that are.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_RAGGED_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_RAGGED_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 
@@ -229,5 +228,3 @@ using RaggedFamily =
                    W.threads()>;
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_RAGGED_CUH_

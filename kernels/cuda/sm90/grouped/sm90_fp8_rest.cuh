@@ -5,8 +5,7 @@
 // Each CTA has all of a rest's rows and half of the weights: an instruction reads its 64 rows of
 // the weights from shared memory for as many columns as there are.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_tile.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_turns.cuh"
@@ -141,5 +140,3 @@ struct RestMath : Math<W> {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_CUH_

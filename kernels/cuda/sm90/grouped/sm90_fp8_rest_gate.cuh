@@ -3,8 +3,7 @@
 // other, and largest magnitudes from one CTA to the other, which come while the wide tile is
 // stored.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_GATE_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_GATE_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_rest.cuh"
 
@@ -194,5 +193,3 @@ struct RestGate {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_GATE_CUH_

@@ -1,8 +1,7 @@
 // Two CTAs of a cluster that go through tiles together: the first draws their numbers and reads
 // where groups lie, and the other learns both from it.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_TURNS_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_TURNS_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_walk.cuh"
@@ -79,5 +78,3 @@ __device__ __forceinline__ void MakeTable(const Walk& walk, const SmemLayout<W>&
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_TURNS_CUH_

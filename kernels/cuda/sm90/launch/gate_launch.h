@@ -2,8 +2,7 @@
 // leaves as E4M3 with scales of 1x128, and the product never reaches memory. Plain data: shared by
 // host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GATE_LAUNCH_H_
-#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GATE_LAUNCH_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -44,5 +43,3 @@ inline constexpr int kGateWideConfig = 1;  // A on the row side
 inline constexpr int kGateFewConfig = 2;   // up to 16 rows of A
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GATE_LAUNCH_H_

@@ -4,8 +4,7 @@
 // L2 for the others. So what is left behind wide tiles is half of one, whose stages have all of the
 // wide one's columns, and no thin tile, which goes through its own at another pace.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUP_CUT_H_
-#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUP_CUT_H_
+#pragma once
 
 namespace gemmd::kernels::cuda {
 
@@ -112,5 +111,3 @@ struct ManyRowsCut {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUP_CUT_H_

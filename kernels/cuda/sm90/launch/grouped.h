@@ -1,8 +1,7 @@
 // Grouped matmuls on the device: the directory, which turns `groups` into lists of tiles, and the
 // kernels that walk them. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_H_
-#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -168,5 +167,3 @@ inline constexpr int kRestTile = 4;
 inline constexpr int kPairBox = 128;
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_H_

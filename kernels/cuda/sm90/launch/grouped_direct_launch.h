@@ -1,8 +1,7 @@
 // The launch of a grouped matmul in BF16, FP16, INT8 or E4M3 without block scales: one kernel for
 // tiles of few rows and of many. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
-#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -50,5 +49,3 @@ extern const DirectGroupedEntry kSm90I8Grouped;
 extern const DirectGroupedEntry kSm90Fp8RowGrouped;
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_

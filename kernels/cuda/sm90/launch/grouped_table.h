@@ -1,8 +1,7 @@
 // Matrices of a grouped matmul that lie apart: a table of them in device memory, with a tensor map
 // for each, which a kernel in front of the matmul makes. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_TABLE_H_
-#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_TABLE_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -34,5 +33,3 @@ struct TableArgs {
 cudaError_t LaunchTable(const TableArgs& args, bool programmatic, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_TABLE_H_

@@ -1,8 +1,7 @@
 // What lies in front of an op's scratch memory, zero whenever no kernel of the stream runs: the
 // flags of stream_k.h, then the tickets of grouped.h.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_SCRATCH_FRONT_H_
-#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_SCRATCH_FRONT_H_
+#pragma once
 
 #include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/cuda/sm90/stream_k.h"
@@ -16,5 +15,3 @@ inline uint32_t* StreamFlagsOf(std::byte* scratch) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_SCRATCH_FRONT_H_

@@ -1,8 +1,7 @@
 // The kernel of stream_k.h: ring, math and store of the dense kernels, with a walk over parts of
 // tiles.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_CUH_
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -215,5 +214,3 @@ __global__ void __launch_bounds__(StreamThreads(Decode(kCode)), 1)
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_CUH_

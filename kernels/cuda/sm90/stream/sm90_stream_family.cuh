@@ -1,7 +1,6 @@
 // What a stream-k family's .cu needs to list its configs.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_FAMILY_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_FAMILY_CUH_
+#pragma once
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 #include "kernels/cuda/sm90/stream/sm90_stream.cuh"
@@ -57,5 +56,3 @@ constexpr StreamFamilyEntry MakeStreamFamily(const char* name) {
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_FAMILY_CUH_

@@ -1,7 +1,6 @@
 // A CTA's part of stream_k.h's line, and how sums cross between CTAs that meet in a tile.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_WALK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_WALK_CUH_
+#pragma once
 
 #include "kernels/cuda/ptx/flag.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
@@ -115,5 +114,3 @@ __device__ __forceinline__ void PassFlags(const StreamLaunch& launch, const Clus
 }
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_WALK_CUH_

@@ -1,8 +1,7 @@
 // Which k blocks of which tiles a CTA of stream-k takes, and whose sums it adds up. Plain
 // arithmetic: shared by the kernel and the tests.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_STREAM_LINE_H_
-#define GEMMD_KERNELS_CUDA_SM90_STREAM_STREAM_LINE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -81,5 +80,3 @@ struct StreamPart {
 };
 
 }  // namespace gemmd::kernels::cuda
-
-#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_STREAM_LINE_H_
