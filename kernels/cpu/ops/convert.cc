@@ -53,18 +53,17 @@ GEMMD_ALWAYS_INLINE void FromF32DividedBody(DType to, const float* src, int64_t 
       });
 }
 
+// The dense side may be bytes of a message, which start anywhere.
 template <class T>
 void GatherAs(const std::byte* src, int64_t stride, int64_t count, std::byte* dst) {
   const T* in = reinterpret_cast<const T*>(src);
-  T* out = reinterpret_cast<T*>(dst);
-  for (int64_t i = 0; i < count; ++i) out[i] = in[i * stride];
+  for (int64_t i = 0; i < count; ++i) std::memcpy(dst + i * sizeof(T), &in[i * stride], sizeof(T));
 }
 
 template <class T>
 void ScatterAs(const std::byte* src, int64_t count, std::byte* dst, int64_t stride) {
-  const T* in = reinterpret_cast<const T*>(src);
   T* out = reinterpret_cast<T*>(dst);
-  for (int64_t i = 0; i < count; ++i) out[i * stride] = in[i];
+  for (int64_t i = 0; i < count; ++i) std::memcpy(&out[i * stride], src + i * sizeof(T), sizeof(T));
 }
 
 // Rounded to odd: the last bit set whenever anything was cut off. A second rounding, to a type with

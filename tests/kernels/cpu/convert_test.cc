@@ -206,5 +206,19 @@ TEST(GatherTest, ScatterUndoesGather) {
   }
 }
 
+TEST(GatherTest, TheDenseSideStartsAnywhere) {
+  for (int size : {2, 4}) {
+    std::vector<std::byte> source(20 * size);
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 37);
+    std::vector<std::byte> dense(10 * size + 1);
+    Gather(size, source.data(), 2, 10, dense.data() + 1);
+    std::vector<std::byte> target(source.size());
+    Scatter(size, dense.data() + 1, 10, target.data(), 2);
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_EQ(std::memcmp(&target[2 * i * size], &source[2 * i * size], size), 0) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gemmd::kernels::cpu
