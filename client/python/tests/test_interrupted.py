@@ -1,9 +1,11 @@
 """Calls that end before their programs do: what runs on must not reach what comes next."""
 
 import asyncio
+import gc
 import signal
 import threading
 
+import grpc
 import numpy as np
 import pytest
 
@@ -126,6 +128,45 @@ def test_an_interrupt_while_grpcio_takes_its_lock_stops_no_other_call(session, m
     other.start()
     other.join(10)
     assert not other.is_alive()
+
+
+@pytest.mark.parametrize("moment", ["__enter__", "__exit__"])
+def test_an_interrupt_while_a_queue_opens_stops_no_other_queue(session, monkeypatch, moment):
+    """All streams of a client are served by one thread of grpcio's, which takes each one's lock."""
+    held = session.upload(np.ones(2, "f4"))
+    session.queue().close()
+    real, this_thread = getattr(threading.Condition, moment), threading.get_ident()
+    waits = grpc._common.wait
+
+    def interrupted(self, *args):
+        if threading.get_ident() != this_thread:
+            return real(self, *args)
+        if moment == "__enter__":
+            real(self)
+        raise Interrupt
+
+    def meanwhile(*args, **options):
+        if threading.get_ident() == this_thread:
+            monkeypatch.setattr(threading.Condition, moment, interrupted)
+        return waits(*args, **options)
+
+    monkeypatch.setattr(grpc._common, "wait", meanwhile)
+    if moment == "__enter__":
+        monkeypatch.setattr(threading.Condition, moment, interrupted)
+    with pytest.raises(Interrupt):
+        session.queue()
+    monkeypatch.undo()
+    gc.collect()  # what is dropped is cancelled, and grpcio's thread is told
+    results = []
+
+    def use():
+        with session.queue() as queue:
+            results.append(queue.submit([gemmd.read(held)]).result(10)[0].sum())
+
+    other = threading.Thread(target=use, daemon=True)
+    other.start()
+    other.join(20)
+    assert results == [2]
 
 
 def test_a_batch_that_an_interrupt_kept_from_being_sent_is_not_waited_for(session, monkeypatch):

@@ -17,6 +17,7 @@ import grpc
 from gemmd import errors, words
 from gemmd._connection.here_only import Unpickled
 from gemmd._connection.security import LARGER
+from gemmd._connection.unary import unlock
 from gemmd._wire import methods, programs, wire
 from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.ops import Op
@@ -58,6 +59,11 @@ class Batch:
             run = programs.plan_run(ops.plan_id, ops.writes, rebind, inputs)
             inline = 0 if inputs is None else sum(tensor.nbytes for tensor in ops.writes)
             return cls(b"".join([*wire.framed(3, run), last]), ops.reads, inline)
+        if rebind is not None or inputs is not None:
+            raise ValueError(
+                "rebind and inputs are of a plan's run; ops have their buffers and data: submit a"
+                " plan of them, session.plan(ops)"
+            )
         program = programs.program_of(ops)
         inline = sum(op.inline_bytes for op in program)
         return cls(programs.encode_ops(program) + last, programs.reads_of(program), inline)
@@ -176,10 +182,8 @@ class Queue(QueueBase):
         self._explained = transport.security.explained
         self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
         self._gathers = 1  # batches in a message at most
-        self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(
-            self._messages(open_request(session_id, priority, report)),
-            metadata=transport.metadata(),
-        )
+        self._stream: Any = None
+        messages = self._messages(open_request(session_id, priority, report))
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # entered by its lock: an interrupt within
         # Condition.__enter__ or __exit__ would leave it locked
@@ -191,10 +195,20 @@ class Queue(QueueBase):
         self._end: errors.Error | None = None
         self._closed = False
         try:
+            self._stream = transport.streams.stream_stream(methods.QUEUE)(
+                messages, metadata=transport.metadata()
+            )
             opened = pb.QueueResponse.FromString(next(self._stream)).opened
         except grpc.RpcError as error:
             self._outgoing.put(None)
-            raise errors.from_rpc(error) from None
+            raise self._explained(errors.from_rpc(error)) from None
+        except BaseException as error:
+            # grpcio's thread, which serves all streams of the connection, would wait for the lock.
+            unlock(error)
+            self._outgoing.put(None)
+            if self._stream is not None:
+                self._stream.cancel()
+            raise
         self._window.batches = self.window_batches = opened.window_batches
         self._window.nbytes = opened.window_bytes
         self._gathers = opened.max_batches_per_message
