@@ -4,11 +4,15 @@ import sys
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 
 import gemmd
 from gemmd._wire import methods
+
+from .conftest import QUICK
+from .fake.machine import Refused
 
 
 def eventually(condition, seconds=60.0):
@@ -296,3 +300,43 @@ def test_one_session_serves_many_threads(session, random):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_what_cannot_be_made_whole_leaves_nothing(fake, session, monkeypatch):
+    def refused(request):
+        raise Refused("RESOURCE_EXHAUSTED", "no more buffers", "BUFFER_LIMIT")
+
+    create, made = fake.create_buffer, []
+
+    def once(request):
+        made.append(1)
+        return create(request) if len(made) == 1 else refused(request)
+
+    monkeypatch.setattr(fake, "create_buffer", once)
+    with pytest.raises(gemmd.ResourceExhausted):
+        session.operand((4, 4), gemmd.Granularity.PER_ROW)
+    monkeypatch.setattr(fake, "create_buffer", create)
+    assert not session.buffers()
+
+    def lost(*_):
+        raise gemmd.DataLoss("a chunk was damaged")
+
+    monkeypatch.setattr(session._mover, "upload", lost)
+    with pytest.raises(gemmd.DataLoss):
+        session.upload(np.ones(3, "f4"))
+    assert not session.buffers()
+
+
+def test_waiting_for_a_server_waits_for_both_connections(fake):
+    """Calls go over one, transfers and queues over another: each looks for the server by itself."""
+    with gemmd.Client(fake.target, retry=QUICK) as client, client.session() as session:
+        held = session.upload(np.ones(3, "f4"))
+        held.download()
+        seen = []
+        real = grpc.channel_ready_future
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                grpc, "channel_ready_future", lambda one: (seen.append(one), real(one))[1]
+            )
+            client.wait_ready(10)
+        assert seen == [client.transport.channel, client.transport.streams]

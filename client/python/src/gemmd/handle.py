@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -82,14 +83,15 @@ class Handle(HasTensor):
 
         Parameters
         ----------
-        shape : sequence of int, optional
+        shape : int or sequence of int, optional
         dtype : DTypeLike, optional
         offset_bytes : int
         strides : sequence of int, optional
             In elements; row-major by default.
         """
         found = self.dtype if dtype is None else dtypes.as_dtype(dtype)
-        extents = self.shape if shape is None else shape
+        given = self.shape if shape is None else shape
+        extents = tuple(given) if isinstance(given, Iterable) else (given,)
         if found is None or not extents:
             raise ValueError("the buffer was created untyped; give dtype and shape")
         return Tensor(self.buffer_id, found, extents, strides, offset_bytes, owner=self)

@@ -200,8 +200,8 @@ def gated(
 
 
 def convert(src: TensorLike, dst: TensorLike) -> Op:
-    """dst = src in dst's dtype, rounded to nearest even; float8_e4m3fn and int8 saturate. Same
-    shape.
+    """dst = src in dst's dtype, rounded to nearest even; float8_e4m3fn saturates at 448, int8 at
+    127 and -127. Same shape.
     """
     return op_of("convert", src=src, dst=dst)
 
@@ -218,7 +218,8 @@ def copy(src: TensorLike, dst: TensorLike) -> Op:
 def fill(dst: TensorLike, value: float) -> Op:
     """Every element of dst = value, rounded as `convert` does."""
     d = as_tensor(dst)
-    return Op("fill", pb.Op(fill=pb.Fill(dst=d.message, value=value)), (d,))
+    message = pb.Fill(dst=d.message, value=words.number("value", value))
+    return Op("fill", pb.Op(fill=message), (d,))
 
 
 def write(dst: TensorLike, data: npt.ArrayLike) -> Op:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes
+from gemmd._connection.here_only import Unpickled
 from gemmd.errors import FailedPrecondition
 
 _TOKEN_BYTES = 16
@@ -126,7 +127,7 @@ def map_from(descriptor: int, size_bytes: int, writable: bool) -> npt.NDArray[np
         os.close(descriptor)
 
 
-class SharedArray:
+class SharedArray(Unpickled):
     """An array in memory that a server on this host can be given: see `session.import_array`.
 
     Attributes
@@ -151,6 +152,8 @@ class SharedArray:
             os.close(self.descriptor)
             raise
         self.array: npt.NDArray[Any] = raw.view(self.dtype).reshape(self.shape)
+
+    _elsewhere = "the process that is to share memory makes its own"
 
     def __repr__(self) -> str:
         return f"SharedArray({self.dtype.name}{list(self.shape)})"

@@ -48,8 +48,10 @@ class Tensor(Resident):
     ) -> None:
         self.buffer_id = buffer_id
         self.dtype = dtypes.as_dtype(dtype)
-        self.shape = tuple(int(extent) for extent in shape)
-        self.strides = row_major(self.shape) if strides is None else tuple(map(int, strides))
+        self.shape = tuple(map(operator.index, shape))
+        self.strides = (
+            row_major(self.shape) if strides is None else tuple(map(operator.index, strides))
+        )
         self.offset_bytes = offset_bytes
         self.owner = owner
         if not 1 <= len(self.shape) <= 3 or len(self.strides) != len(self.shape):

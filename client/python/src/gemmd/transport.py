@@ -15,7 +15,7 @@ from gemmd import errors
 from gemmd._connection.forked import Home
 from gemmd._connection.security import Security
 from gemmd._connection.token_file import Metadata
-from gemmd._connection.unary import UnaryCall, closed, unary_call, unlock
+from gemmd._connection.unary import UnaryCall, closed, closed_client, unary_call, unlock
 from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
 
@@ -179,10 +179,19 @@ class Transport:
 
     def wait_ready(self, timeout_s: float) -> None:
         self.home.connects()
+        if self.closed:
+            raise closed_client()
+        until = time.monotonic() + timeout_s
         try:
-            grpc.channel_ready_future(self.channel).result(timeout=timeout_s)
+            for channel in (self.channel, self._streams):
+                if channel is not None:
+                    left = max(until - time.monotonic(), 0.0)
+                    grpc.channel_ready_future(channel).result(timeout=left)
         except grpc.FutureTimeoutError:
             raise self._no_connection(timeout_s) from None
+        except BaseException as error:
+            unlock(error)
+            raise
 
     def _no_connection(self, timeout_s: float) -> errors.Error:
         """With gRPC's reason, which only a call that needs the connection is told."""

@@ -154,6 +154,10 @@ def test_the_server_describes_itself(client):
     answer = client.explain(64, 64, 64, quantize="fp8-block")
     chosen = [one.kernel for one in answer.candidates if one.chosen]
     assert len(chosen) == 1 and chosen[0] in kernels
+    assert client.health(devices[0].name) == "serving"
+    for unknown in ("cpu:99", "\u00fc" * 5, "x" * 130):
+        with pytest.raises(gemmd.NotFound):
+            client.health(unknown)
 
 
 def test_a_named_kernel_is_used_and_an_unknown_one_not_found(client, session, random):

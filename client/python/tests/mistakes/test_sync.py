@@ -4,6 +4,7 @@ import asyncio
 import copy
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -27,6 +28,12 @@ def closed_client(session):
     with gemmd.Client(session.client.transport.target) as client:
         other = client.session()
     other.buffers()
+
+
+def waiting_closed_client(session):
+    with gemmd.Client(session.client.transport.target) as client:
+        pass
+    client.wait_ready(1)
 
 
 # What is done to a session s, and words of the error in their order.
@@ -326,6 +333,69 @@ OF_A_SESSION = {
     "shared_memory that is none": (
         lambda s: s.client.session(shared_memory="on"),
         ValueError, ["shared_memory 'on'", "auto, off, require"],
+    ),
+    "text uploaded": (
+        lambda s: s.upload(np.array(["1", "2"]), dtype="f32"), TypeError, ["dtype <U1", "numbers"],
+    ),
+    "records written": (
+        lambda s: gemmd.write(s.create_buffer(shape=3, dtype="f32"), np.zeros(3, [("a", "f4")])),
+        TypeError, ["'a'", "none of numbers", "a field"],
+    ),
+    "dates uploaded into a buffer": (
+        lambda s: s.create_buffer(shape=2, dtype="f32").upload(np.zeros(2, "M8[s]")),
+        TypeError, ["datetime64", "none of numbers"],
+    ),
+    "masked elements shared": (
+        lambda s: s.import_array(np.ma.masked_less(X, 2)), TypeError, ["masked elements"],
+    ),
+    "whole numbers that wrap around": (
+        lambda s: s.create_buffer(shape=2, dtype="i8").upload(np.array([1, 200], "u1")),
+        TypeError, ["uint8", "numbers that int8 lacks"],
+    ),
+    "fractions of a type of ml_dtypes for integers": (
+        lambda s: s.create_buffer(shape=1, dtype="i8").upload(
+            np.array([4.5], ml_dtypes.float8_e4m3fnuz)
+        ),
+        TypeError, ["float8_e4m3fnuz", "numbers that int8 lacks"],
+    ),
+    "nothing to fill with": (
+        lambda s: gemmd.fill(s.upload(W), None), TypeError, ["value has type NoneType", "a number"],
+    ),
+    "a granularity by its name": (
+        lambda s: s.operand((4, 4), "per_row"),
+        TypeError, ["granularity is 'per_row'", "gemmd.Granularity", "PER_ROW"],
+    ),
+    "an operand of a vector": (
+        lambda s: s.operand((4,), gemmd.Granularity.PER_ROW), ValueError, ["(4,)", "[rows, k]"],
+    ),
+    "a tensor's extent that is not whole": (
+        lambda s: s.upload(W).tensor((2.5, 3), "f32"), TypeError, ["float", "integer"],
+    ),
+    "inputs where rebind stands": (
+        lambda s: s.plan([gemmd.write(s.upload(W), W)]).run([W]),
+        TypeError, ["rebind has type list", "a dict of buffers", "inputs=["],
+    ),
+    "buffers by their names": (
+        lambda s: s.plan([gemmd.fill(s.upload(W), 0)]).run({"x": "y"}),
+        TypeError, ["rebind has 'x' in it", "no buffer"],
+    ),
+    "a number of inputs": (
+        lambda s: s.plan([gemmd.write(s.upload(W), W)]).run(inputs=1),
+        TypeError, ["inputs has type int", "give a list"],
+    ),
+    "inputs of ops that are no plan": (
+        lambda s: s.queue().submit([gemmd.write(s.upload(W), W)], inputs=[W]),
+        ValueError, ["are of a plan's run", "session.plan(ops)"],
+    ),
+    "a name of another type": (
+        lambda s: s.upload(W).publish(5), TypeError, ["name has type int; give a str"],
+    ),
+    "shared memory copied": (
+        lambda s: copy.copy(gemmd.SharedArray(4)), TypeError, ["SharedArray(float32[4]", "its own"],
+    ),
+    "a closed client that waits": (
+        waiting_closed_client,
+        gemmd.Cancelled, ["the client is closed"],
     ),
     "a session pickled": (lambda s: pickle.dumps(s), TypeError, ["Session(s-", "open a session"]),
     "a client pickled": (lambda s: pickle.dumps(s.client), TypeError, ["gemmd.connect()"]),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from grpc._cython import cygrpc  # here: a session that is closed at the very end imports no more
 
 from gemmd import errors, words
 from gemmd._connection.token_file import Metadata
@@ -38,6 +39,11 @@ def closed(error: ValueError) -> Exception:
     """What to raise for grpcio's ValueError: its word for a channel that was closed, too."""
     if "closed channel" not in str(error):
         return error
+    return closed_client()
+
+
+def closed_client() -> errors.Cancelled:
+    """For a call by a client after its end."""
     return errors.Cancelled("the client is closed; close its sessions first, or make another")
 
 
@@ -92,8 +98,6 @@ def direct(channel: Any, name: str, metadata: MetadataSource = nothing) -> Unary
     Keeping what a call can be asked for later (metadata, futures, callbacks, latency plugins) is a
     sixth of a small call's time: 18 of 124 us where this was measured, on 2 busy cores.
     """
-    from grpc._cython import cygrpc
-
     inner = channel.unary_unary(name)
     method = inner._method
     handle = (inner._registered_call_handle,) if hasattr(inner, "_registered_call_handle") else ()

@@ -163,7 +163,8 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
         if np.ma.is_masked(value):
             raise TypeError("an array with masked elements; say what they are, array.filled(0)")
         given = np.asarray(value)
-        if given.dtype.hasobject:
+        # numpy would read numbers out of text, dates and records, too.
+        if given.dtype.hasobject or given.dtype.kind in "SUMm" or given.dtype.type is np.void:
             raise TypeError(_no_array(value))
         # Byte-swapped, as of a big-endian file: the same numbers in this machine's order.
         return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
@@ -203,6 +204,8 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
 
 def _no_array(value: Any) -> str:
     what = f"{type(value).__name__} is no array of numbers"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"an array of dtype {value.dtype} is none of numbers; take a field or convert it"
     if hasattr(value, "__cuda_array_interface__"):
         return f"{what} to numpy: hand it over as torch.as_tensor(it), which copies nothing"
     return what

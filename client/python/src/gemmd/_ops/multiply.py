@@ -76,11 +76,12 @@ class MatmulOptions:
             One of them, or its word, does not exist; names those that do.
         """
         words.check_options("session.matmul", given, cls.__dataclass_fields__)
+        if "alpha" in given:
+            given = {**given, "alpha": words.number("alpha", given["alpha"])}
         options = cls(**given)
         if options.quantize is not None:
             words.check("quantize", options.quantize, QUANTIZED)
         words.check("activation", options.activation, ops.ACTIVATIONS)
-        words.number("alpha", options.alpha)
         return options
 
 

@@ -125,6 +125,7 @@ def fitted(name: str, data: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any
     if dtype is None or given.dtype == dtype:
         return given
     kind = given.dtype.kind if interop.element_type(given) is None else "fi"[given.dtype in _WHOLE]
+    # Kind "V": other types of ml_dtypes, whose numbers may be whole or not.
     if given.size and (kind == "c" or (kind == "f" and dtype in _WHOLE)):
         raise TypeError(
             f"{name} has dtype {given.dtype}, which would be cut to {dtype}: round it yourself,"
@@ -134,13 +135,22 @@ def fitted(name: str, data: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any
         warn_of(**{name: given})
     with np.errstate(all="ignore"):
         cast = given.astype(dtype)
-        kept = kind not in "iu" or np.array_equal(cast.astype(given.dtype), given)
+        whole = kind in "iu" or (kind == "V" and dtype in _WHOLE)
+        kept = not whole or _same_numbers(cast, given)
     if not kept:
         raise TypeError(
             f"{name} has dtype {given.dtype} and numbers that {dtype} lacks; convert it first, by"
             f" {name}.astype('{dtype.name}') if they may change"
         )
     return cast
+
+
+def _same_numbers(cast: npt.NDArray[Any], given: npt.NDArray[Any]) -> bool:
+    """Whether a cast of whole numbers has kept them. The way back alone does not tell: 200 of uint8
+    is -56 in int8, and that is 200 again.
+    """
+    back = cast.astype(given.dtype)
+    return bool(np.array_equal(back, given) and np.array_equal(cast < 0, given < 0))
 
 
 def warn_of(**values: Any) -> None:

@@ -26,6 +26,8 @@ class Granularity(enum.IntEnum):
 
     def scales_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of the scales of a matrix [rows, k] or [batch, rows, k]."""
+        if len(shape) < 2:
+            raise ValueError(f"shape={tuple(shape)}; scales are of a matrix, [rows, k], or a batch")
         *batch, rows, k = shape
         shapes: dict[Granularity, tuple[int, ...]] = {
             Granularity.PER_TENSOR: (1,),

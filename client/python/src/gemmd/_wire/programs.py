@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -117,15 +117,36 @@ def payloads(writes: Sequence[Tensor], inputs: Sequence[npt.ArrayLike]) -> list[
     ValueError
         Unless there is one input for each write op of the plan, of its shape.
     """
+    if not isinstance(inputs, Sized):
+        raise TypeError(
+            f"inputs has type {type(inputs).__name__}; give a list, an array each write"
+        )
     if len(inputs) != len(writes):
         raise ValueError(f"{len(inputs)} inputs for a plan with {len(writes)} write ops")
     return [ops_.payload(tensor, data) for tensor, data in zip(writes, inputs, strict=True)]
 
 
 def rebindings(rebind: Rebind | None) -> list[pb.Rebinding]:
+    """Of buffers to buffers.
+
+    Raises
+    ------
+    TypeError
+        It is no mapping of them.
+    """
+    if rebind is None:
+        return []
+    if not isinstance(rebind, Mapping):
+        raise TypeError(
+            f"rebind has type {type(rebind).__name__}; give a dict of buffers, {{old: new}}, and"
+            " arrays to write as inputs=[..]"
+        )
+    for one in (*rebind.keys(), *rebind.values()):
+        if not hasattr(one, "buffer_id"):
+            raise TypeError(f"rebind has {one!r} in it, which is no buffer; give {{old: new}}")
     return [
         pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
-        for old, new in (rebind or {}).items()
+        for old, new in rebind.items()
     ]
 
 

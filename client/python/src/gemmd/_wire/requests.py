@@ -86,7 +86,7 @@ def publish(
     return buffer_pb.PublishBufferRequest(
         session_id=session_id,
         buffer_id=buffer_id,
-        name=name,
+        name=words.text("name", name),
         content_hash=content_hash,
         ttl=_duration("ttl_s", ttl_s),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio  # aio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -72,6 +72,36 @@ class Buffers(Work):
             answer = await self.transport.ask(message, buffer_pb.Buffer)
         return self._buffer(answer)
 
+    async def _created(self, **about: Any) -> Buffer:
+        """`create_buffer`; what the server makes for a call that is cancelled is deleted later."""
+        await self._delete_lost()
+        # sync: return self.create_buffer(**about)
+        # aio {
+        made = asyncio.ensure_future(self.create_buffer(**about))
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(self._lose_made)
+            raise
+
+    def _lose_made(self, made: asyncio.Future[Buffer]) -> None:
+        if not made.cancelled() and made.exception() is None:
+            self._lose(made.result())
+
+    # }
+    @contextlib.asynccontextmanager
+    async def _or_nothing(self, buffer: Buffer) -> AsyncIterator[None]:
+        """Deletes the buffer if the block fails, for its caller does not get it; one that was
+        interrupted some time later.
+        """
+        try:
+            yield
+        except BaseException as error:
+            self._lose(buffer)
+            if isinstance(error, errors.Error):
+                await self._delete_lost()
+            raise
+
     async def _create_scratch(
         self, nbytes: int, *, memory_kind: MemoryKind = "device", device: str = "", label: str
     ) -> Buffer:
@@ -116,10 +146,11 @@ class Buffers(Work):
         if array.ndim == 0 or array.size == 0:
             raise ValueError(f"data has shape {array.shape}; a buffer has extents of at least 1")
         array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
-        buffer = await self.create_buffer(
+        buffer = await self._created(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
         )
-        await buffer.upload(array)
+        async with self._or_nothing(buffer):
+            await buffer.upload(array)
         return buffer
 
     async def import_array(self, data: SharedArray | npt.ArrayLike, *, label: str = "") -> Buffer:
@@ -134,7 +165,7 @@ class Buffers(Work):
             The server is on another host or offers no shared memory.
         """
         if not isinstance(data, SharedArray):
-            array = np.asarray(data)
+            array = interop.as_numpy(data)
             data = SharedArray(array.shape, array.dtype)
             data.array[...] = array
         token = await asyncio.to_thread(data.offer, await self.client.share_socket())
@@ -189,10 +220,15 @@ class Buffers(Work):
         `ops.quantize`. Scales of BLOCK_1X128 are a strided view of their buffer, in the layout that
         `Granularity.scales_in` tells of.
         """
-        values = await self.create_buffer(shape=shape, dtype=dtype, label=label)
-        room = await self.create_buffer(
-            shape=granularity.scales_room(shape), dtype=dtypes.float32, label=label
-        )
+        if not isinstance(granularity, Granularity):
+            raise TypeError(
+                f"granularity is {granularity!r}; give a gemmd.Granularity: "
+                + ", ".join(one.name for one in Granularity if one is not Granularity.NONE)
+            )
+        scales_room = granularity.scales_room(shape)
+        values = await self._created(shape=shape, dtype=dtype, label=label)
+        async with self._or_nothing(values):
+            room = await self._created(shape=scales_room, dtype=dtypes.float32, label=label)
         return Operand(values.tensor(), granularity.scales_in(room.tensor(), shape), granularity)
 
     async def buffers(self) -> list[Buffer]:

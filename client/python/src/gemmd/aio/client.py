@@ -6,11 +6,11 @@ import asyncio  # aio
 from typing import Any, Unpack
 
 import gemmd.client  # aio
-from gemmd import dtypes, share
+from gemmd import dtypes, share, words
 from gemmd._connection.here_only import Awaited, Unpickled  # aio
 from gemmd._connection.security import Security
 from gemmd._connection.target import NOBODY_THERE, default_target
-from gemmd._wire import methods, requests
+from gemmd._wire import methods, requests, wire
 
 # sync: from gemmd._connection.here_only import Unpickled
 from gemmd._wire.requests import ExplainKeywords
@@ -226,7 +226,7 @@ class Client(Unpickled, Awaited):
         """Of the server, or of a device ("cpu:0"): "serving", "not serving", "unknown". NotFound
         when there is no such device. Needs no credentials.
         """
-        request = b"\x0a" + bytes([len(service)]) + service.encode() if service else b""
+        request = wire.field(1, words.text("service", service).encode()) if service else b""
         answer = await self.transport.call(methods.HEALTH, request)
         return {b"\x08\x01": "serving", b"\x08\x02": "not serving"}.get(answer, "unknown")
 
@@ -255,7 +255,9 @@ class Client(Unpickled, Awaited):
 
     # }
     async def wait_ready(self, timeout_s: float = 10.0) -> Client:
-        """Waits for a connection. Unavailable if there is none in time."""
+        """Waits for a connection, also to a server that has been away: for up to a second after it
+        is back calls fail still. Unavailable if there is none in time.
+        """
         await self.transport.wait_ready(timeout_s)
         return self
 

@@ -155,7 +155,10 @@ class Transport:
 
     async def wait_ready(self, timeout_s: float) -> None:
         try:
-            await asyncio.wait_for(self.channel.channel_ready(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self.channel.channel_ready()
+                if "streams" in self._channels:
+                    await self.streams.channel_ready()
         except TimeoutError:
             raise await self._no_connection(timeout_s) from None
 
