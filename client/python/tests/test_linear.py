@@ -116,10 +116,20 @@ def test_who_loses_the_race_to_publish_uses_the_winners(session, server, random,
     assert server.count(methods.DELETE_BUFFERS) == deleted + 1  # its own copy
 
 
-def test_a_name_of_something_else_is_refused(session):
+def test_a_bias_may_be_a_list(session, random):
+    w, x = random.standard_normal((3, 5), "f4"), random.standard_normal((2, 5), "f4")
+    with gemmd.Linear(session, w, bias=[1.0, 2.0, 3.0], quantize=None) as layer:
+        np.testing.assert_allclose(layer(x), x @ w.T + [1, 2, 3], atol=1e-5)
+    with pytest.raises(ValueError, match=r"bias has shape \(2,\)"):
+        gemmd.Linear(session, w, bias=[1.0, 2.0])
+
+
+def test_a_name_of_something_else_is_refused(server, session):
     session.create_buffer(shape=(4, 4), dtype="f32").publish("other")
+    held = server.count(methods.DELETE_BUFFERS)
     with pytest.raises(gemmd.FailedPrecondition, match=r"not made by gemmd\.Linear"):
         gemmd.Linear(session, name="other")
+    assert server.count(methods.DELETE_BUFFERS) == held + 1  # what was found is let go
 
 
 def test_threads_side_by_side_get_each_its_own_result(session, random):

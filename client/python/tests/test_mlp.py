@@ -169,6 +169,21 @@ def test_weights_that_do_not_fit_are_refused(session, weights):
         gemmd.MLP(session, (gate, gate), down, quantize=None)(np.zeros((2, 41), "f4"))
 
 
+def test_weights_that_do_not_fit_are_not_published(session, weights):
+    gate, up, down = weights
+    experts = np.stack([np.concatenate([gate, up])] * 2), np.stack([down] * 2)
+    for make in (
+        lambda: gemmd.MLP(session, (gate, up), down[:, :20], name="odd"),
+        lambda: gemmd.MoE(session, experts[0], experts[1][:, :, :20], top_k=1, name="odd"),
+        lambda: gemmd.MoE(session, *experts, top_k=3, name="odd"),
+    ):
+        with pytest.raises(ValueError):
+            make()
+        for part in ("gate_up", "down"):
+            with pytest.raises(gemmd.NotFound):
+                session.find(f"odd.{part}")
+
+
 def test_fp8_weights_in_halves_gate_as_they_multiply(session, random):
     gate, up = (random.standard_normal((128, 256), "f4") / 16 for _ in range(2))
     down = random.standard_normal((40, 128), "f4") / 11

@@ -13,7 +13,7 @@ from gemmd._layers.layer import Layer, check_result
 from gemmd._layers.linear_step import Step, Way
 from gemmd._layers.split_step import Split
 from gemmd.ops import Activation
-from gemmd.resident import Quantize, Source, obtain
+from gemmd.resident import Quantize, Source, all_or_none, obtain
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -109,8 +109,10 @@ class Linear(Layer):
         check_result(out_dtype)
         self.name = name
         self._activation = activation
-        self._held = self.buffer = obtain(session, weight, bias, scales, name, quantize)
-        self.weights = linear_step.Weights.of(self.buffer)
+        with all_or_none() as obtained:
+            obtained.append(obtain(session, weight, bias, scales, name, quantize))
+            self._held = self.buffer = obtained[0]
+            self.weights = linear_step.Weights.of(self.buffer)
         features = (self.weights.k, self.weights.n)
         super().__init__(session, self.buffer.device, features, out_dtype)
 

@@ -14,7 +14,7 @@ from gemmd._layers.mlp_step import Gate, Layout, MlpStep, check_pair
 from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
 from gemmd.ops import Activation
-from gemmd.resident import Quantize, Source, all_or_none, obtain
+from gemmd.resident import Quantize, Source, all_or_none, publish_all, unpublished
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -79,10 +79,11 @@ class MLP(Pair):
         )
         with all_or_none() as obtained:
             for weight, name_of_one in zip(given, names, strict=True):
-                obtained.append(obtain(session, *weight, name_of_one, quantize))
-            self.buffers = (obtained[0], obtained[1])
+                obtained.append(unpublished(session, *weight, name_of_one, quantize))
             self.weights = (Weights.of(obtained[0]), Weights.of(obtained[1]))
             check_pair(*self.weights)
+            publish_all(session, obtained, names)
+            self.buffers = (obtained[0], obtained[1])
         features = (self.weights[0].k, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)
 

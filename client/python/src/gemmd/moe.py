@@ -96,12 +96,13 @@ class MoE(Pair):
         given = ((gate_up, gate_up_scales), (down, down_scales))
         with resident.all_or_none() as obtained:
             for weight, name_of_one in zip(given, names, strict=True):
-                obtained.append(obtain(session, *weight, name_of_one, quantize))
-            self.buffers = (obtained[0], obtained[1])
+                obtained.append(unpublished(session, *weight, name_of_one, quantize))
             self.weights = (ExpertWeights.of(obtained[0]), ExpertWeights.of(obtained[1]))
             check_experts(*self.weights)
             if top_k > self.weights[0].experts:
                 raise ValueError(f"top_k={top_k} of {self.weights[0].experts} experts; give fewer")
+            resident.publish_all(session, obtained, names)
+            self.buffers = (obtained[0], obtained[1])
         self.hidden = self.weights[0].k
         features = (self.hidden, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)
@@ -273,15 +274,18 @@ def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], co
     return torch.cat(parts, 1)
 
 
-def obtain(session: Session, weight: Any, scales: Any, name: str, quantize: Quantize) -> Buffer:
-    """The published buffer of that name, or a new one, laid out as `ExpertWeights` says."""
+def unpublished(
+    session: Session, weight: Any, scales: Any, name: str, quantize: Quantize
+) -> Buffer:
+    """The published buffer of that name, or a new one, laid out as `ExpertWeights` says, that is
+    still to be published.
+    """
     found = resident.find(session, weight, name)
     if found is not None:
         return found
     given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
     taken = linear_step.taken(given, bias=None, scales=scales)
-    made = _make(session, taken, scales, quantize)
-    return resident.publish(session, made, name)
+    return _make(session, taken, scales, quantize)
 
 
 def _make(session: Session, weight: Any, scales: Any, quantize: Quantize) -> Buffer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -73,8 +73,10 @@ def find(session: Session, weight: Any, name: str) -> Buffer | None:
 
 
 def publish(session: Session, buffer: Buffer, name: str) -> Buffer:
-    """The buffer under that name, if it has one; another worker's that was quicker."""
-    if not name:
+    """The buffer under that name, if it is to have one; another worker's that was quicker. One that
+    was found is published already.
+    """
+    if not name or buffer.published_name:
         return buffer
     try:
         return buffer.publish(name)
@@ -94,7 +96,8 @@ def all_or_none() -> Iterator[list[Buffer]]:
         yield obtained
     except BaseException:
         for buffer in obtained:
-            buffer.delete()
+            with suppress(errors.Error):  # it would hide the failure
+                buffer.delete()
         raise
 
 
@@ -110,12 +113,35 @@ def obtain(
     """The published buffer of that name, or a new one on the device, by default the session's.
     `Weights.of` says how it is laid out.
     """
+    return publish(
+        session, unpublished(session, weight, bias, scales, name, quantize, device), name
+    )
+
+
+def unpublished(
+    session: Session,
+    weight: Source | Callable[[], Source] | None,
+    bias: Any,
+    scales: Any,
+    name: str,
+    quantize: Quantize | None,
+    device: str = "",
+) -> Buffer:
+    """`obtain`, with a new one still to be published: by who makes several that are to fit each
+    other, once they do.
+    """
     found = find(session, weight, name)
     if found is not None:
         return found
     given = weight() if callable(weight) else weight
     taken = linear_step.taken(given, bias=bias, scales=scales)
-    return publish(session, _make(session, taken, bias, scales, quantize, device), name)
+    return _make(session, taken, bias, scales, quantize, device)
+
+
+def publish_all(session: Session, buffers: list[Buffer], names: Iterable[str]) -> None:
+    """`publish` of each, in its place."""
+    for at, name in enumerate(names):
+        buffers[at] = publish(session, buffers[at], name)
 
 
 def _make(

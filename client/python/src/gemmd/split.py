@@ -22,7 +22,7 @@ from gemmd.linear import Linear
 from gemmd.ops import Activation, Op
 from gemmd.plan import Plan
 from gemmd.report import Report
-from gemmd.resident import Quantize, Source, find, obtain
+from gemmd.resident import Quantize, Source, all_or_none, find, obtain
 from gemmd.result import Array
 from gemmd.v1 import device_service_pb2 as pb
 
@@ -90,9 +90,9 @@ class SplitLinear(Linear, in_parts=True):
             raise ValueError(f"devices={wanted}; name different ones, one at least")
         self.name = name
         self._activation = activation
-        self._parts: list[Buffer] = []
+        weights: list[linear_step.Weights] = []
         given = functools.cache(weight if callable(weight) else lambda: weight)
-        try:
+        with all_or_none() as self._parts:
             for part, device in enumerate(wanted):
                 self._parts.append(
                     self._obtain(
@@ -107,12 +107,9 @@ class SplitLinear(Linear, in_parts=True):
                         len(wanted),
                     )
                 )
-        except BaseException:
-            for buffer in self._parts:
-                buffer.delete()
-            raise
+                weights.append(linear_step.Weights.of(self._parts[part]))
         self.devices = tuple(buffer.device for buffer in self._parts)
-        self._split = SplitWeights(split, tuple(linear_step.Weights.of(one) for one in self._parts))
+        self._split = SplitWeights(split, tuple(weights))
         self.weights = self._split.parts[0]
         self._seats: OrderedDict[int, tuple[SplitStep, Seat]] = OrderedDict()
         self._numbers = iter(range(1 << 62))

@@ -181,6 +181,7 @@ class FakeServer:
             raise Refused("ALREADY_EXISTS", f'name="{request.name}" is taken', "NAME")
         self.published[request.name] = request.buffer_id
         self.known(request.buffer_id).read_only = True
+        self.known(request.buffer_id).published_name = request.name
         return buf.PublishBufferResponse()
 
     def find_buffer(self, request: buf.FindBufferRequest) -> buf.Buffer:
@@ -189,7 +190,9 @@ class FakeServer:
         return self.known(self.published[request.name])
 
     def unpublish_buffer(self, request: buf.UnpublishBufferRequest) -> buf.UnpublishBufferResponse:
-        self.published.pop(request.name)
+        found = self.machine.described.get(self.published.pop(request.name))
+        if found is not None:
+            found.published_name = ""
         return buf.UnpublishBufferResponse()
 
     def export_buffer(self, request: buf.ExportBufferRequest) -> buf.ExportBufferResponse:

@@ -323,9 +323,9 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
     dtype = narrowing.multiplied_as("weight", weight)
     check_has_scales(dtype, scales)
     by_row = quantize == "fp8-row" if scales is None else are_by_row(np.shape(scales), shape)
-    if bias is not None and tuple(bias.shape) != shape[:1]:
+    if bias is not None and tuple(np.shape(bias)) != shape[:1]:
         raise ValueError(
-            f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
+            f"bias has shape {tuple(np.shape(bias))}; a weight of {shape} takes {shape[:1]}"
         )
     if dtype == dtypes.int8:
         raise ValueError("an int8 weight has no scales here; use session.matmul")
