@@ -1,6 +1,8 @@
 import asyncio
 import functools
 import gc
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -347,3 +349,60 @@ def test_a_session_that_outlives_its_loop_is_dropped_in_peace(fake):
         warnings.simplefilter("error")
         del session
         gc.collect()
+
+
+@in_loop
+async def test_an_upload_that_is_cancelled_leaves_nothing(fake, monkeypatch):
+    async with connect(fake) as client, client.session() as session:
+        create, begun = fake.create_buffer, asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow(request):
+            loop.call_soon_threadsafe(begun.set)
+            time.sleep(0.2)
+            return create(request)
+
+        monkeypatch.setattr(fake, "create_buffer", slow)
+        upload = asyncio.create_task(session.upload(np.ones(4, "f4")))
+        await begun.wait()
+        upload.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await upload
+        monkeypatch.undo()
+        while not session.sharing.lost:
+            await asyncio.sleep(0.01)
+        await (await session.upload(np.ones(4, "f4"))).delete()  # the next upload clears up
+        assert not await session.buffers()
+
+
+@in_loop
+async def test_a_queue_that_was_awaited_is_a_context_manager_too(fake):
+    async with connect(fake) as client, client.session() as session:
+        held = await session.upload(np.ones(2, "f4"))
+        async with await session.queue() as queue:
+            future = await queue.submit([gemmd.read(held)])
+        assert (await future)[0].sum() == 2
+        with pytest.raises(gemmd.Cancelled, match="the queue is closed"):
+            await queue.submit([gemmd.read(held)])
+
+
+@in_loop
+async def test_a_queues_block_that_raises_does_not_wait_for_its_work(fake, monkeypatch):
+    go_on, run = threading.Event(), fake.run_ops
+
+    def held_up(ops, inputs=()):
+        assert go_on.wait(60)
+        return run(ops, inputs)
+
+    async with connect(fake) as client, client.session() as session:
+        held = await session.upload(np.ones(2, "f4"))
+        monkeypatch.setattr(fake, "run_ops", held_up)
+        try:
+            with pytest.raises(KeyError):
+                async with session.queue() as queue:
+                    future = await queue.submit([gemmd.read(held)])
+                    raise KeyError("mine")
+            with pytest.raises(gemmd.Cancelled):
+                await future
+        finally:
+            go_on.set()

@@ -5,15 +5,13 @@ end.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import suppress
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from gemmd import errors
 from gemmd._connection.here_only import Awaited
 
 
 class Closable(Protocol):
-    async def close(self) -> None: ...
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
 T = TypeVar("T", bound=Closable)
@@ -39,7 +37,6 @@ class Opening(Generic[T], Awaited):
         self._opened = await self._opener()
         return self._opened
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *about: object) -> None:
         if self._opened is not None:
-            with suppress(errors.beside(kind)):
-                await self._opened.close()
+            await self._opened.__aexit__(kind, *about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc.aio
@@ -68,7 +69,7 @@ class Queue(QueueBase, Awaited):
                 # grpc.aio's words for a stream that ended while it was written to: what the server
                 # said of it is lost, and a stream that was not opened may be opened again.
                 if error.message != "Internal error from Core" or attempt + 1 == _OPENINGS:
-                    raise error from None
+                    raise transport.security.explained(error) from None
                 continue
             break
         if first is grpc.aio.EOF:
@@ -108,6 +109,19 @@ class Queue(QueueBase, Awaited):
             self._more.set()
         await self._writer
         await self._reader
+
+    async def __aenter__(self) -> Queue:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, errors.Error):
+            with suppress(errors.beside(kind)):
+                await self.close()
+            return
+        # The block failed for reasons of its own: do not wait for its work.
+        self._closed = True
+        self._stream.cancel()
+        await asyncio.gather(self._writer, self._reader, return_exceptions=True)
 
     async def _write(self) -> None:
         """Batches that are submitted during a write go into the next message together."""
@@ -157,6 +171,7 @@ class Queue(QueueBase, Awaited):
             future = self._flying.popleft().future
             if not future.done():
                 future.set_exception(end)
+                future.exception()  # or asyncio would report those that nobody waits for
 
 
 async def _why_ended(stream: Any) -> errors.Error:
