@@ -44,6 +44,7 @@ def sync(client: gemmd.Client, session: gemmd.Session) -> None:
         mine.matmul(x, x).report.kernal  # "kernal"
         kernel: str = session.matmul(x, x).report.kernel
         path: str = session.upload(x).transfer.path
+        of_operator: str = (x @ session.upload(x).T).report.kernel
         y: gemmd.Array = gemmd.Linear(session, x)(x)
         rate: float = y.report.tflops
 
@@ -53,7 +54,8 @@ async def asyncio_face(client: gemmd.aio.Client, session: gemmd.aio.Session) -> 
     session.matmul(x, x).report  # "report"
     kernel: str = (await session.matmul(x, x)).report.kernel
     async with client.session(label=3) as mine:  # "label"
-        await mine.upload(x)
+        held = await mine.upload(x)
+        await (x @ held.T)
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,8 +28,10 @@ class Resident:
         """`session.matmul(other, self)`."""
         return _session(self, other).matmul(other, self)
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise self._not_here()
+    if not TYPE_CHECKING:  # which would take it for an array, and `array @ self` for numpy's
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise self._not_here()
 
     def _not_here(self) -> TypeError:
         return TypeError(
