@@ -45,7 +45,8 @@ class Buffer(Handle, Awaited):
 
     async def upload(self, data: npt.ArrayLike, offset_bytes: int = 0) -> Transfer:
         """Puts the elements of an array or a torch tensor at `offset_bytes`, dense and row-major.
-        Where the buffer has a dtype floats are rounded to it, float64 with a `PrecisionWarning`.
+        Where the buffer has a dtype floats are rounded to it, float64 with a `PrecisionWarning`;
+        what float8_e4m3fn has no number for becomes NaN, as in ml_dtypes.
 
         A stream that was cut goes on from what the server has made durable.
 

@@ -230,8 +230,8 @@ class Work(Unpickled):
         self, a: MatmulInput, b: MatmulInput, *, out: TensorLike, **options: Unpack[MatmulKeywords]
     ) -> Result: ...
     async def matmul(self, a: MatmulInput, b: MatmulInput, **options: Any) -> Array | Result:
-        """activation(alpha * a @ b + bias), with a [m, k] and b [k, n] as in numpy; a leading batch
-        dimension is allowed.
+        """activation(alpha * a @ b + bias), with a [m, k] and b [k, n] as in numpy. a may be a
+        batch [batch, m, k], and b then one of as many matrices, or a matrix for all.
 
         Parameters
         ----------
