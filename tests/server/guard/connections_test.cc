@@ -254,8 +254,8 @@ TEST_F(ConnectionsTest, TheOneWithMostUnfinishedGivesWay) {
 // gRPC answers a call that it refuses before its client has ended it, and forgets it then.
 TEST_F(ConnectionsTest, WhatIsAnsweredIsFinished) {
   Open("a");
-  for (uint32_t stream = 1; stream < 9; stream += 2) Send(0, Unfinished(stream, 1000));
-  const int64_t each = FrameReader::kStreamBytes + 1000;
+  for (uint32_t stream = 1; stream < 9; stream += 2) Send(0, Unfinished(stream, 2000));
+  const int64_t each = FrameReader::kStreamBytes + 2000;
   EXPECT_EQ(connections_.counts().unfinished_bytes, 4 * each);
   Answer(0, Frame(4, 0, 0, 12) + Frame(1, 4, 1, 50) + Frame(0, 0, 1, 300));  // and more to come
   EXPECT_EQ(connections_.counts().unfinished_bytes, 4 * each);

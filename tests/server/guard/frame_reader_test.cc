@@ -7,7 +7,8 @@
 namespace gemmd::guard {
 namespace {
 
-constexpr int kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kContinuation = 9;
+constexpr int kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kWindowUpdate = 8;
+constexpr int kContinuation = 9;
 constexpr int kEndStream = 1, kAck = 1, kEndHeaders = 4;
 
 std::string FrameBytes(int type, int flags, uint32_t stream, size_t bytes) {
@@ -33,7 +34,7 @@ class FrameReaderTest : public testing::Test {
 TEST_F(FrameReaderTest, CountsTheSameHoweverTheBytesAreCut) {
   const std::string bytes = FrameBytes(kSettings, 0, 0, 12) +
                             FrameBytes(kHeaders, kEndHeaders, 1, 40) +
-                            FrameBytes(kData, 0, 1, 1000) + FrameBytes(kReset, 0, 3, 4) +
+                            FrameBytes(kData, 0, 1, 2000) + FrameBytes(kReset, 0, 3, 4) +
                             FrameBytes(kPing, 0, 0, 8) + FrameBytes(kData, 0, 1, 0);
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{9}, bytes.size()}) {
     FrameReader reader(kMaxStreams);
@@ -44,7 +45,8 @@ TEST_F(FrameReaderTest, CountsTheSameHoweverTheBytesAreCut) {
     }
     EXPECT_EQ(seen.resets, 1);
     EXPECT_EQ(seen.control_frames, 3);  // SETTINGS, PING, empty DATA
-    EXPECT_EQ(reader.unfinished_bytes(), FrameReader::kStreamBytes + 1000);
+    EXPECT_EQ(reader.unfinished_bytes(),
+              FrameReader::kStreamBytes + 2000 + FrameReader::kLeastDataBytes);
   }
 }
 
@@ -83,13 +85,13 @@ TEST_F(FrameReaderTest, AfterThatGrpcBoundsThem) {
 
 TEST_F(FrameReaderTest, WhatHasEndedOrWasResetIsNotUnfinished) {
   Read(FrameBytes(kHeaders, kEndHeaders, 1, 10) + FrameBytes(kData, 0, 1, 5000));
-  Read(FrameBytes(kHeaders, kEndHeaders, 3, 10) + FrameBytes(kData, 0, 3, 700));
-  Read(FrameBytes(kHeaders, kEndHeaders, 5, 10) + FrameBytes(kData, 0, 5, 30));
+  Read(FrameBytes(kHeaders, kEndHeaders, 3, 10) + FrameBytes(kData, 0, 3, 2000));
+  Read(FrameBytes(kHeaders, kEndHeaders, 5, 10) + FrameBytes(kData, 0, 5, 3000));
   Read(FrameBytes(kHeaders, kEndHeaders | kEndStream, 7, 10));
-  EXPECT_EQ(reader_.unfinished_bytes(), 3 * FrameReader::kStreamBytes + 5730);
+  EXPECT_EQ(reader_.unfinished_bytes(), 3 * FrameReader::kStreamBytes + 10000);
   Read(FrameBytes(kData, kEndStream, 1, 100));
   Read(FrameBytes(kReset, 0, 3, 4));
-  EXPECT_EQ(reader_.unfinished_bytes(), FrameReader::kStreamBytes + 30);
+  EXPECT_EQ(reader_.unfinished_bytes(), FrameReader::kStreamBytes + 3000);
   Read(FrameBytes(kHeaders, kEndHeaders | kEndStream, 5, 10));  // trailers
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
 }
@@ -100,6 +102,24 @@ TEST_F(FrameReaderTest, StopsCountingWhenTold) {
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
   Read(FrameBytes(kData, 0, 1, 5000) + FrameBytes(kHeaders, kEndHeaders, 3, 10));
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
+}
+
+TEST_F(FrameReaderTest, ThinDataCountsForMoreThanItsBytes) {
+  Read(FrameBytes(kHeaders, kEndHeaders, 1, 10));
+  for (int i = 0; i < 100; ++i) Read(FrameBytes(kData, 0, 1, 1));
+  EXPECT_EQ(seen_.data_bytes, 100 * FrameReader::kLeastDataBytes);
+  EXPECT_EQ(reader_.unfinished_bytes(),
+            FrameReader::kStreamBytes + 100 * FrameReader::kLeastDataBytes);
+  Read(FrameBytes(kData, kEndStream, 1, 1));  // of which each call has one
+  EXPECT_EQ(seen_.data_bytes, 100 * FrameReader::kLeastDataBytes + 1);
+}
+
+TEST_F(FrameReaderTest, CountsWindowUpdatesAndTrailers) {
+  Read(FrameBytes(kHeaders, kEndHeaders, 1, 10) + FrameBytes(kHeaders, kEndHeaders, 1, 10));
+  EXPECT_EQ(seen_.calls, 1);
+  EXPECT_EQ(seen_.control_frames, 1);
+  Read(FrameBytes(kWindowUpdate, 0, 0, 4) + FrameBytes(kWindowUpdate, 0, 1, 4));
+  EXPECT_EQ(seen_.window_updates, 2);
 }
 
 TEST_F(FrameReaderTest, DataOfAStreamThatIsNotThereCountsForNothing) {
