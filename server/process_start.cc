@@ -24,6 +24,11 @@ namespace {
 
 // Idle it has mapped 1 GiB, after some work 1.7: stacks of 8 MiB, and malloc's arenas.
 constexpr rlim_t kLeastAddressSpace = rlim_t{2} << 30;
+// Of every thread: the limit of the first is the size of the others'. With 64 KiB the first call
+// ended the process.
+constexpr rlim_t kLeastStack = rlim_t{256} << 10;
+// A listener of each kind takes 20; without an eventfd gRPC aborts.
+constexpr rlim_t kLeastDescriptors = 32;
 // Idle it has 17, after some work 21.
 constexpr size_t kThreads = 24;
 
@@ -89,13 +94,24 @@ void OpenStandardDescriptors() {
 void ExplainUncaughtExceptions() { std::set_terminate(Explain); }
 
 absl::Status CheckRoom() {
-  rlimit space;
-  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur < kLeastAddressSpace) {
+  rlimit room;
+  if (getrlimit(RLIMIT_AS, &room) == 0 && room.rlim_cur < kLeastAddressSpace) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the address space is limited to ", space.rlim_cur, " bytes, and gemmd takes ",
+        absl::StrCat("the address space is limited to ", room.rlim_cur, " bytes, and gemmd takes ",
                      kLeastAddressSpace,
                      " beside its devices' memory; raise it (ulimit -v, LimitAS=), and limit "
                      "memory by the cgroup instead"));
+  }
+  if (getrlimit(RLIMIT_STACK, &room) == 0 && room.rlim_cur < kLeastStack) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the stack is limited to ", room.rlim_cur, " bytes, and gemmd's threads take ",
+                     kLeastStack, "; raise it (ulimit -s, LimitSTACK=)"));
+  }
+  if (getrlimit(RLIMIT_NOFILE, &room) == 0 && room.rlim_cur < kLeastDescriptors) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the descriptors are limited to ", room.rlim_cur, ", and gemmd takes ", kLeastDescriptors,
+        " and one a connection; raise it (ulimit -n, "
+        "LimitNOFILE=)"));
   }
   if (const int error = TryThreads(kThreads); error != 0) {
     return absl::ResourceExhaustedError(

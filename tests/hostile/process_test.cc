@@ -65,6 +65,18 @@ TEST(AddressSpaceTest, TooLittleIsSaidInOneLine) {
   }
 }
 
+// gRPC would abort without the one, and its threads end the process without the other.
+TEST(RoomTest, TooFewDescriptorsAndTooSmallAStackAreSaid) {
+  for (const auto& [limit, words] :
+       {std::pair("ulimit -s 64", "the stack is limited to 65536 bytes"),
+        {"ulimit -n 12", "the descriptors are limited to 12"}}) {
+    TempDir dir;
+    Process gemmd = Process::Start(After(absl::StrCat(limit, "; exec \"$@\""), dir), dir.path());
+    EXPECT_EQ(gemmd.Wait(absl::Seconds(30)), 1) << limit;
+    EXPECT_THAT(gemmd.err(), AllOf(HasSubstr(words), HasSubstr("raise it")));
+  }
+}
+
 // A program of one op, 8 times at once on each of 8 connections: each is served by another thread,
 // and so from another arena of malloc's.
 void RunOnManyConnections(const std::string& target, const std::string& session, const v1::Op& op) {
