@@ -190,8 +190,9 @@ int Supervise(const Options& options, std::vector<ParsedConfig> configs, const S
 int Show(const Options& options, const std::vector<ParsedConfig>& configs) {
   for (const ParsedConfig& config : configs) {
     if (!options.print_config) break;
-    if (options.supervise) std::cout << "# the process of " << config.devices.front().name << "\n";
-    std::cout << config.text;
+    const std::string& device = config.devices.front().name;
+    const std::string of = options.supervise ? absl::StrCat("# the process of ", device, "\n") : "";
+    if (const int status = Print(absl::StrCat(of, config.text)); status != kOk) return status;
   }
   if (!options.check) return kOk;
   // The processes of one config read the same files.

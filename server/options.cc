@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <getopt.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "server/config/per_device.h"
 #include "server/default_listeners.h"
 #include "server/engine/version.h"
@@ -43,6 +46,20 @@ SIGHUP reads the config again. Exit status: 0 drained, 1 could not start or run,
 all accepted work was answered, 4 drained because every device has faulted: start it again. With --supervise signals are
 passed on; the status is the worst one of the processes that were told to drain, or that of one that could not start.
 )";
+
+}  // namespace
+
+int Print(absl::string_view text) {
+  errno = 0;
+  std::cout << text << std::flush;
+  if (std::cout.good()) return kOk;
+  // Whoever closed a pipe has read enough.
+  if (errno != EPIPE)
+    std::cerr << "gemmd: cannot write to stdout: " << std::strerror(errno) << "\n";
+  return kFailed;
+}
+
+namespace {
 
 [[noreturn]] void Misuse(const std::string& what) {
   if (!what.empty()) std::cerr << "gemmd: " << what << "\n";
@@ -96,6 +113,7 @@ Options ParseOptions(int argc, char** argv) {
     switch (c) {
       case 'c':
         options.config = optarg;
+        if (options.config.empty()) Misuse("--config: no file given; give one, or leave it out");
         break;
       case 'l':
         options.listen.push_back(optarg);
@@ -123,11 +141,9 @@ Options ParseOptions(int argc, char** argv) {
         options.config_fd = OpenDescriptor("--config-fd", optarg);
         break;
       case 'v':
-        std::cout << "gemmd " << kVersion << "\n";
-        std::exit(kOk);
+        std::exit(Print(absl::StrCat("gemmd ", kVersion, "\n")));
       case 'h':
-        std::cout << kUsage;
-        std::exit(kOk);
+        std::exit(Print(kUsage));
       default:
         Misuse("");
     }

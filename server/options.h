@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+
 namespace gemmd::server {
 
 struct Options {
@@ -19,6 +21,9 @@ struct Options {
   std::string ready_file;
   int ready_fd = -1;
 };
+
+// To stdout. An exit status: whoever asked for a text and has it not whole is told by stderr too.
+int Print(absl::string_view text);
 
 // Exits on --help, --version and misuse.
 Options ParseOptions(int argc, char** argv);

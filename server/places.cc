@@ -65,8 +65,15 @@ absl::Status CheckFolder(const Place& place) {
   const std::string path = SocketPath(place.address);
   const std::string folder = FolderOf(path);
   struct stat info;
-  if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+  const bool there = stat(path.c_str(), &info) == 0;
+  if (there && !S_ISSOCK(info.st_mode)) {
     return Bad(place, absl::StrCat(path, " is there and is no socket; choose another address"));
+  }
+  if (there && access(path.c_str(), W_OK) != 0) {
+    return Bad(place,
+               absl::StrCat(path, " is a socket of user ", info.st_uid, ": ", std::strerror(errno),
+                            "; have it removed if nobody serves there, or choose another "
+                            "address"));
   }
   if (stat(folder.c_str(), &info) == 0) {
     if (!S_ISDIR(info.st_mode)) {

@@ -92,6 +92,12 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
       absl::StrCat("device ", config.name, " is of no kind this build has; use cpu:0"));
 }
 
+// Of the collector's certificate.
+absl::Status CheckTracing(const TracingConfig& config) {
+  if (config.ca_file.empty()) return absl::OkStatus();
+  return CheckAuthorities("tracing.ca_file", config.ca_file);
+}
+
 absl::Status CheckKernelNames(const DeviceConfig& config) {
   absl::Status names;
   if (absl::StartsWith(config.name, "cpu:")) {
@@ -148,6 +154,7 @@ class StartedServer final : public Server {
                                                        metrics_, instance_id_));
     const bool under_mps = UnderMps(*state_);
     state_->armed().set_under_mps(under_mps);
+    if (absl::Status tracing = CheckTracing(config_.tracing); !tracing.ok()) return tracing;
     if (state_->spans().on()) {
       GEMMD_ASSIGN_OR_RETURN(
           exporter_, OtlpExporter::Start(config_.tracing, instance_id_, state_->spans(), log_));
@@ -366,6 +373,7 @@ class StartedServer final : public Server {
 
 absl::Status Server::CheckFiles(const Config& config) {
   absl::Status status = Access::Check(config.auth, config.tenants);
+  status.Update(CheckTracing(config.tracing));
   for (size_t i = 0; i < config.listeners.size(); ++i) {
     const auto& tls = config.listeners[i].tls;
     if (!tls) continue;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/config/fields.h"
 #include "status/propagate.h"
@@ -65,6 +67,26 @@ HostKind Classify(const HostPort& address) {
   return ntohl(v4.s_addr) >> 24 == 127 ? HostKind::kLoopback : HostKind::kOther;
 }
 
+// As the kernel has them: addresses in bytes, and nothing for all that there are, which one socket
+// takes of both kinds.
+std::vector<std::string> HostsOf(const HostPort& address) {
+  in6_addr v6;
+  in_addr v4;
+  const auto bytes = [](const auto& host) {
+    return std::string(reinterpret_cast<const char*>(&host), sizeof(host));
+  };
+  if (inet_pton(AF_INET6, address.host.c_str(), &v6) == 1) {
+    if (IN6_IS_ADDR_UNSPECIFIED(&v6)) return {};
+    return {bytes(v6)};
+  }
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) {
+    if (v4.s_addr == INADDR_ANY) return {};
+    return {bytes(v4)};
+  }
+  v4.s_addr = htonl(INADDR_LOOPBACK);  // localhost
+  return {bytes(v4), bytes(in6addr_loopback)};
+}
+
 // gRPC reads a Unix address as a URI: a character outside this set would change its meaning.
 bool IsUriPathChar(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
@@ -120,6 +142,22 @@ bool IsUnix(std::string_view address) {
 bool HasFreePort(std::string_view address) {
   const std::optional<HostPort> split = Split(address);
   return split && !IsUnix(address) && split->port.find_first_not_of('0') == std::string::npos;
+}
+
+bool Collide(std::string_view one, std::string_view other) {
+  if (HasFreePort(one) || HasFreePort(other)) return false;
+  if (one == other) return true;
+  const std::optional<HostPort> first = Split(one), second = Split(other);
+  if (IsUnix(one) || IsUnix(other) || !first || !second) return false;
+  int port = 0, other_port = 0;
+  if (!absl::SimpleAtoi(first->port, &port) || !absl::SimpleAtoi(second->port, &other_port) ||
+      port != other_port) {
+    return false;
+  }
+  const std::vector<std::string> hosts = HostsOf(*first), other_hosts = HostsOf(*second);
+  return hosts.empty() || other_hosts.empty() ||
+         std::find_first_of(hosts.begin(), hosts.end(), other_hosts.begin(), other_hosts.end()) !=
+             hosts.end();
 }
 
 absl::Status CheckSocketPath(const std::string& path, std::string_view socket_path) {

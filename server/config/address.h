@@ -33,5 +33,8 @@ bool IsUnixPath(std::string_view address);
 bool IsUnix(std::string_view address);
 // True for a TCP address with port 0, of which there may be several.
 bool HasFreePort(std::string_view address);
+// True when one process cannot listen on both: "0.0.0.0:8470" and "localhost:8470" for two. Of
+// addresses that are right.
+bool Collide(std::string_view one, std::string_view other);
 
 }  // namespace gemmd::server

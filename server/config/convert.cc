@@ -76,7 +76,7 @@ TuningConfig ConvertTuning(v1::TuningConfig& message, Fields& fields) {
 void CheckAlone(const std::string& path, const std::string& address,
                 absl::Span<const ListenerConfig> listeners, Fields& fields) {
   for (size_t i = 0; i < listeners.size(); ++i) {
-    if (HasFreePort(address) || listeners[i].address != address) continue;
+    if (!Collide(address, listeners[i].address)) continue;
     fields.Fail(path, absl::StrCat(Quoted(address), " is taken by listeners[", i,
                                    "]; give it an address of its own"));
   }

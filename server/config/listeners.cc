@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "server/config/address.h"
 #include "server/config/convert.h"
@@ -18,7 +17,10 @@ class ListenerList {
     const bool beyond_loopback =
         listener.tls || listener.plaintext_beyond_loopback || listener.health_only;
     fields_.Fail(CheckListenAddress(address_path, listener.address, beyond_loopback));
-    if (!HasFreePort(listener.address) && !addresses_.insert(listener.address).second) {
+    const bool taken = std::any_of(listeners_.begin(), listeners_.end(), [&](const auto& other) {
+      return Collide(other.address, listener.address);
+    });
+    if (taken) {
       fields_.Fail(address_path, absl::StrCat(Quoted(listener.address),
                                               " is taken by a listener above; give each listener "
                                               "an address of its own"));
@@ -32,7 +34,6 @@ class ListenerList {
  private:
   absl::Span<const TenantConfig> tenants_;
   Fields& fields_;
-  absl::flat_hash_set<std::string> addresses_;
   std::vector<ListenerConfig> listeners_;
 };
 

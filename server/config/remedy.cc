@@ -52,10 +52,14 @@ constexpr std::pair<absl::string_view, absl::string_view> kSyntax[] = {
     {"Expected \"{\", found", kLooks},        // YAML
     {"Expected string, got: ", kQuotes},
     {"Already saw decimal point", kQuotes},
-    {"Need space between number", kQuotes},
+    {"Need space between number",
+     "give a number without a unit: in bytes, or in the unit that ends the field's name"},
     {"Expected integer or identifier, got: \"", "the names of values stand without quotes"},
     {"Expected integer, got: \"",
      "give a number without quotes, in bytes or in the unit that ends the field's name"},
+    {"Invalid value for boolean field", "give true or false"},
+    {"is not an extension of", kLooks},  // TOML
+    {"Expected identifier, got: /", "a comment begins with #"},
     {"non ascii",
      "outside of quotes only ASCII may stand: is it a curly quote, or a byte order mark?"},
     {"specified multiple times", "keep one, with all that belongs in it"},

@@ -123,7 +123,10 @@ absl::StatusOr<std::vector<TokenEntry>> ParseTokenFile(std::string_view text,
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open: ", std::strerror(errno)));
+  if (!file) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot open: ", std::strerror(errno), "; let gemmd's user read it"));
+  }
   std::string text(kMaxTokenFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.fail() && !file.eof())) {

@@ -116,8 +116,12 @@ absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
       if (each.port() == 0) each.port() = taken;  // the addresses of a name have one port
       UniqueFd socket = Listen(each);
       if (!socket.valid()) {
-        remedy = RemedyOf(errno, port);
-        error = std::strerror(errno);
+        const int why = errno;
+        remedy = RemedyOf(why, port);
+        error = std::strerror(why);
+        // Somebody else's clients may use the name: those whom it leads to the other address would
+        // reach him. A port of the system's choice is known to nobody yet.
+        if (why == EADDRINUSE && port != "0") return CannotListen(address, error, remedy);
         continue;
       }
       taken = each.port();

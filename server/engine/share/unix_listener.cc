@@ -46,8 +46,14 @@ absl::Status Errno(const UnixListenerOptions& options, const char* what, const s
       absl::StrCat(options.field, ": ", what, " ", name, ": ", std::strerror(errno)));
 }
 
-absl::Status Occupied(const UnixListenerOptions& options, const char* what) {
+absl::Status Occupied(const UnixListenerOptions& options, absl::string_view what) {
   return absl::FailedPreconditionError(absl::StrCat(options.field, ": ", options.path, what));
+}
+
+absl::Status Foreign(const UnixListenerOptions& options, uid_t owner) {
+  return Occupied(options, absl::StrCat(" is a socket of user ", owner,
+                                        ", which this one may not replace; have it removed if "
+                                        "nobody serves there, or choose another address"));
 }
 
 UniqueFd NewSocket() {
@@ -91,9 +97,11 @@ absl::Status RemoveStale(const UnixListenerOptions& options) {
   if (connect(probe.get(), address.get(), address.bytes) == 0 || errno == EAGAIN) {
     return Occupied(options, " is in use by a running server; stop it or choose another path");
   }
+  // Whether anybody accepts there is known to those alone who may write to it.
+  if (errno == EACCES) return Foreign(options, file.st_uid);
   if (errno != ECONNREFUSED && errno != ENOENT) return Errno(options, "cannot connect to", path);
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) return Errno(options, "cannot remove", path);
-  return absl::OkStatus();
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  return errno == EPERM ? Foreign(options, file.st_uid) : Errno(options, "cannot remove", path);
 }
 
 absl::Status BindPath(int fd, const UnixListenerOptions& options) {

@@ -40,7 +40,7 @@ using Context = std::unique_ptr<SSL_CTX, Deleter<SSL_CTX_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
 
 absl::Status Wrong(const char* field, const std::string& file, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("tls.", field, ": ", file, ": ", what));
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", file, ": ", what));
 }
 
 absl::StatusOr<std::string> Read(const char* field, const std::string& file) {
@@ -81,11 +81,11 @@ absl::StatusOr<Certificate> ParseCertificates(const char* field, const std::stri
 
 absl::StatusOr<TlsPems> Read(const TlsConfig& tls) {
   // All are read before any is parsed: the shorter the time between, the rarer a mixed pair.
-  GEMMD_ASSIGN_OR_RETURN(auto certificate, Read("certificate_file", tls.certificate_file));
-  GEMMD_ASSIGN_OR_RETURN(auto key, Read("key_file", tls.key_file));
+  GEMMD_ASSIGN_OR_RETURN(auto certificate, Read("tls.certificate_file", tls.certificate_file));
+  GEMMD_ASSIGN_OR_RETURN(auto key, Read("tls.key_file", tls.key_file));
   TlsPems pems{std::move(certificate), std::move(key)};
   if (tls.client_ca_file.empty()) return pems;
-  GEMMD_ASSIGN_OR_RETURN(pems.authorities, Read("client_ca_file", tls.client_ca_file));
+  GEMMD_ASSIGN_OR_RETURN(pems.authorities, Read("tls.client_ca_file", tls.client_ca_file));
   return pems;
 }
 
@@ -93,17 +93,17 @@ absl::StatusOr<TlsPems> Read(const TlsConfig& tls) {
 absl::StatusOr<bool> KeyMatches(const TlsConfig& tls, const TlsPems& pems) {
   GEMMD_ASSIGN_OR_RETURN(
       const auto certificate,
-      ParseCertificates("certificate_file", tls.certificate_file, pems.certificate));
+      ParseCertificates("tls.certificate_file", tls.certificate_file, pems.certificate));
   const Key key(PEM_read_bio_PrivateKey(Over(pems.key).get(), nullptr, NoPassword, nullptr));
   ERR_clear_error();
   if (key == nullptr) {
-    return Wrong("key_file", tls.key_file, "has no PEM key without a password; give one");
+    return Wrong("tls.key_file", tls.key_file, "has no PEM key without a password; give one");
   }
   const Context context(SSL_CTX_new(TLS_method()));
   if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1) {
     const char* why = ERR_reason_error_string(ERR_peek_last_error());
     ERR_clear_error();
-    return Wrong("certificate_file", tls.certificate_file,
+    return Wrong("tls.certificate_file", tls.certificate_file,
                  absl::StrCat("OpenSSL refuses it: ", why == nullptr ? "no reason told" : why,
                               "; give a stronger one"));
   }
@@ -124,22 +124,22 @@ absl::StatusOr<TlsPems> Load(const TlsConfig& tls, absl::Duration patience) {
       continue;
     }
     if (!match) {
-      return Wrong("key_file", tls.key_file,
+      return Wrong("tls.key_file", tls.key_file,
                    absl::StrCat("is not the key of ", tls.certificate_file, "; give its own"));
     }
     if (tls.client_ca_file.empty()) return pems;
     GEMMD_RETURN_IF_ERROR(
-        ParseCertificates("client_ca_file", tls.client_ca_file, pems->authorities).status());
+        ParseCertificates("tls.client_ca_file", tls.client_ca_file, pems->authorities).status());
     return pems;
   }
 }
 
 absl::StatusOr<absl::Time> Expiry(const std::string& certificate_file, const std::string& text) {
   GEMMD_ASSIGN_OR_RETURN(auto certificate,
-                         ParseCertificates("certificate_file", certificate_file, text));
+                         ParseCertificates("tls.certificate_file", certificate_file, text));
   std::tm end = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
-    return Wrong("certificate_file", certificate_file, "has no date of expiry");
+    return Wrong("tls.certificate_file", certificate_file, "has no date of expiry");
   }
   return absl::FromTM(end, absl::UTCTimeZone());
 }
@@ -169,8 +169,13 @@ class FetchedCredentials final : public grpc::ServerCredentials {
 
 absl::Status CheckTlsFiles(const TlsConfig& tls) { return Load(tls, kRenewal).status(); }
 
+absl::Status CheckAuthorities(const char* field, const std::string& file) {
+  GEMMD_ASSIGN_OR_RETURN(const auto text, Read(field, file));
+  return ParseCertificates(field, file, text).status();
+}
+
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& certificate_file) {
-  GEMMD_ASSIGN_OR_RETURN(const auto text, Read("certificate_file", certificate_file));
+  GEMMD_ASSIGN_OR_RETURN(const auto text, Read("tls.certificate_file", certificate_file));
   return Expiry(certificate_file, text);
 }
 

@@ -24,6 +24,9 @@ namespace gemmd::server {
 // certificate's.
 absl::Status CheckTlsFiles(const TlsConfig& tls);
 
+// The same of a file of authorities, which the config's `field` names.
+absl::Status CheckAuthorities(const char* field, const std::string& file);
+
 // When the first certificate of a PEM file ends. INVALID_ARGUMENT when there is none in it.
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& certificate_file);
 

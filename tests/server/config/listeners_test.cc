@@ -87,6 +87,29 @@ TEST(ListenersTest, AddressesAreUniqueExceptFreePorts) {
                  {"127.0.0.1:5", "taken"}}});
 }
 
+// By other names, too: --check would find no fault, and the second one would find the first.
+TEST(ListenersTest, AnAddressOfManyNamesIsOne) {
+  const auto open = [](const char* address) {
+    return absl::StrCat("listeners { address: \"", address, "\" health_only: true }\n");
+  };
+  for (const auto& [one, other] : {std::pair("127.0.0.1:5", "localhost:5"),
+                                   {"[::1]:5", "localhost:05"},
+                                   {"127.0.0.1:5", "0.0.0.0:5"},
+                                   {"[::]:5", "127.0.0.2:5"},
+                                   {"[::1]:5", "[0::1]:5"}}) {
+    ExpectErrors({{open(one) + open(other), "listeners[2].address", {"taken"}},
+                  {open(other) + absl::StrCat("metrics { address: \"", one, "\" }"),
+                   "metrics.address",
+                   {"taken by listeners[1]"}}});
+  }
+  for (const auto& [one, other] : {std::pair("127.0.0.1:5", "127.0.0.2:5"),
+                                   {"127.0.0.1:5", "[::1]:5"},
+                                   {"0.0.0.0:5", "0.0.0.0:6"},
+                                   {"0.0.0.0:0", "127.0.0.1:0"}}) {
+    EXPECT_EQ(ConfigOf(open(one) + open(other)).listeners.size(), 3) << one << ", " << other;
+  }
+}
+
 TEST(ListenersTest, BeyondLoopbackWithTlsOrInSoManyWords) {
   const Config config = ConfigOf(R"(
       listeners { address: "0.0.0.0:1" plaintext_beyond_loopback: true }
