@@ -170,7 +170,7 @@ class FetchedCredentials final : public grpc::ServerCredentials {
 absl::Status CheckTlsFiles(const TlsConfig& tls) { return Load(tls, kRenewal).status(); }
 
 absl::Status CheckAuthorities(const char* field, const std::string& file) {
-  GEMMD_ASSIGN_OR_RETURN(const auto text, Read(field, file));
+  GEMMD_ASSIGN_OR_RETURN(const std::string text, Read(field, file));
   return ParseCertificates(field, file, text).status();
 }
 
