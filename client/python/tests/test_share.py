@@ -148,6 +148,18 @@ def test_a_token_the_socket_does_not_know_is_refused(sharing_fake):
         share.fetch_descriptor(sharing_fake.share.address, b"x" * 16)
 
 
+def test_a_server_that_ends_while_it_shares_memory_is_gone(session, monkeypatch):
+    """So that `Replicas` goes elsewhere."""
+    buffer = session.create_buffer(shape=(4,), dtype="f32", memory_kind="host_shared")
+
+    def cut(*_):
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(share, "fetch_descriptor", cut)
+    with pytest.raises(gemmd.Unavailable, match="Connection reset"):
+        buffer.array()
+
+
 def test_an_imported_array_is_used_in_place(sharing_fake, session):
     memory = gemmd.SharedArray((4, 4), "f32")
     buffer = session.import_array(memory)

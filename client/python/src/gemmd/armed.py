@@ -53,6 +53,8 @@ def open_region(parts: pb.ArmedRegion) -> Any:
         except BaseException:
             os.close(memory)
             raise
+    except ConnectionError as error:  # it has answered just now, and has ended since
+        raise errors.Unavailable(f"{parts.share_socket}: {error}") from error
     except OSError as error:
         raise errors.FailedPrecondition(f"{parts.share_socket}: {error}") from error
     return native.module().Region(

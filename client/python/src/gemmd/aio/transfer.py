@@ -86,6 +86,8 @@ class AsyncMover:
         answer = await self._session.transport.ask(request, pb.ExportBufferResponse)
         try:
             found = await asyncio.to_thread(fetch, answer.share_socket, answer.token)
+        except ConnectionError as error:  # it has answered just now, and has ended since
+            raise errors.Unavailable(f"{answer.share_socket}: {error}") from error
         except OSError as error:
             raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
         return found, answer.size_bytes
