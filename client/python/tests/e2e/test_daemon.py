@@ -203,7 +203,7 @@ def test_the_bench_of_workers_counts_every_way_and_one_copy_of_the_weight(client
         done = subprocess.run(
             [sys.executable, str(BENCH / "workers.py"), "--server", address, "--device", device,
              "--values", named[0], "--scales", named[1], "--rows", "16", "--workers", "2",
-             "--seconds", "0.2"],
+             "--seconds", "1.5"],
             capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         for name in named:
