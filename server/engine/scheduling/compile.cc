@@ -75,7 +75,7 @@ absl::StatusOr<RunRequest> Compile(Session& session, absl::Span<const Op> ops,
   if (IsSplit(ops, slots)) {
     GEMMD_ASSIGN_OR_RETURN(auto split, SplitProgram::Compile(session.tenant(), ops, slots));
     compiled.split = split;
-    compiled.device = split.get()->parts().front().device;
+    compiled.device = split->parts().front().device;
     where = compiled.split->DeviceNames();
     program = std::move(split);
   } else {
