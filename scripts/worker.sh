@@ -146,6 +146,7 @@ if [ -n "$have_torch" ]; then
   phase step 45 "$python" step.py figures mps
   LIMIT=35 phase eight 60 "$python" step.py eight
 fi
+[ -n "$have_torch" ] && phase rows 60 "$python" rows.py
 if on_gpu; then
   phase tax 20 "$python" tax.py mps stream
   phase graph 30 "$python" graph.py

@@ -5,7 +5,8 @@ set(pytest ${GEMMD_VENV_PYTHON} -m pytest -q -p no:cacheprovider)
 set(folder ${CMAKE_SOURCE_DIR}/client/python)
 
 # New test files appear by themselves; CONFIGURE_DEPENDS looks again at every build.
-file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests ${folder}/tests/test_*.py ${folder}/tests/mistakes/test_*.py)
+file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests ${folder}/tests/test_*.py ${folder}/tests/layers/test_*.py
+     ${folder}/tests/mistakes/test_*.py)
 foreach(file IN LISTS files)
   string(REPLACE "/test_" "_" name ${file})
   string(REGEX REPLACE "^(test_)?(.*)\\.py$" "python.\\2" name ${name})

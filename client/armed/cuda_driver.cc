@@ -84,6 +84,7 @@ struct CudaDriver::Calls {
   int (*host_device_pointer)(uint64_t*, void*, unsigned);
   int (*batch)(CudaStream, unsigned, void*, unsigned);  // BatchSteps
   int (*copy)(uint64_t, uint64_t, size_t, CudaStream);
+  int (*fill)(uint64_t, unsigned char, size_t, CudaStream);
   // For the copy kernel. Null in a library that has them not, which does without.
   int (*load_module)(CudaModule*, const void*);
   int (*function_of)(CudaFunction*, CudaModule, const char*);
@@ -114,6 +115,7 @@ struct CudaDriver::Calls {
     find(host_device_pointer, "cuMemHostGetDevicePointer_v2");
     find(batch, "cuStreamBatchMemOp_v2");
     find(copy, "cuMemcpyDtoDAsync_v2");
+    find(fill, "cuMemsetD8Async");
     const char* const needed = missing;
     find(load_module, "cuModuleLoadData");
     find(function_of, "cuModuleGetFunction");
@@ -244,6 +246,11 @@ Outcome CudaDriver::Queue(CudaStream stream, std::span<const MemoryStep> steps) 
 Outcome CudaDriver::Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const {
   const int code = calls_.copy(to, from, size_bytes, stream);
   return code == 0 ? Outcome() : Failed(code, "cuMemcpyDtoDAsync");
+}
+
+Outcome CudaDriver::Fill(CudaStream stream, uint64_t to, uint8_t value, size_t size_bytes) const {
+  const int code = calls_.fill(to, value, size_bytes, stream);
+  return code == 0 ? Outcome() : Failed(code, "cuMemsetD8Async");
 }
 
 CudaFunction CudaDriver::CopyKernelFor(CudaContext context) const {

@@ -63,6 +63,8 @@ class CudaDriver {
   Outcome CopyAndRing(CudaStream stream, CudaFunction kernel, const HandOver& what) const;
   // Queues a copy between memory of GPUs.
   Outcome Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const;
+  // And that of a value to each byte of a GPU's memory.
+  Outcome Fill(CudaStream stream, uint64_t to, uint8_t value, size_t size_bytes) const;
 
  private:
   struct Calls;

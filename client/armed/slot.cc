@@ -154,12 +154,17 @@ Outcome Slot::WaitOn(CudaStream stream) {
   return {};
 }
 
-Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCopy& after) {
+Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCopy& after,
+                     uint64_t fill_bytes) {
   Reach reach;
   if (Outcome may = MayRingOn(stream, reach); !may.ok()) return may;
   Outcome none;
   const CudaDriver& driver = *CudaDriver::Get(none);
   const uint64_t gate = gate_at(reach.address), done = done_at(reach.address);
+  if (fill_bytes > 0) {
+    Outcome why = driver.Fill(stream, before.to + before.size_bytes, 0xFF, fill_bytes);
+    if (!why.ok()) return why;
+  }
   const bool rings =
       reach.copies != nullptr && CopiesByKernel(before.to, before.from, before.size_bytes);
   if (rings) {

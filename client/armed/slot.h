@@ -59,8 +59,10 @@ class Slot {
   // Errors of earlier runs come from RingOn, once each.
   Outcome RingOn(CudaStream stream);
   Outcome WaitOn(CudaStream stream);
-  // Both, after one copy and before another.
-  Outcome CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCopy& after);
+  // Both, after one copy and before another. So many bytes behind where the first one went become
+  // 0xFF.
+  Outcome CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCopy& after,
+                 uint64_t fill_bytes = 0);
 
   // The error of the last run that was answered.
   Outcome Status() const;

@@ -198,11 +198,11 @@ PyObject* WaitOn(PyObject* self, PyObject* stream) {
 }
 
 PyObject* CallOn(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  uint64_t words[7];
-  if (!AsWords(arguments, count, 7, words)) return nullptr;
+  uint64_t words[8];
+  if (!AsWords(arguments, count, 8, words)) return nullptr;
   const DeviceCopy before = {words[1], words[2], words[3]};
   const DeviceCopy after = {words[4], words[5], words[6]};
-  return NoneOr(SlotOf(self).CallOn(StreamOf(words[0]), before, after));
+  return NoneOr(SlotOf(self).CallOn(StreamOf(words[0]), before, after, words[7]));
 }
 
 PyObject* CheckSlot(PyObject* self, PyObject*) { return NoneOr(SlotOf(self).Status()); }
@@ -222,7 +222,8 @@ PyMethodDef slot_methods[] = {
     {"ring_on", RingOn, METH_O, "The same ring by a CUDA stream, given by its handle."},
     {"wait_on", WaitOn, METH_O, "A wait of a CUDA stream."},
     {"call_on", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(CallOn)), METH_FASTCALL,
-     "(stream, to, from, size, to, from, size): copy, ring, wait, copy, all by the stream."},
+     "(stream, to, from, size, to, from, size, more): copy, ring, wait, copy, all by the stream; "
+     "`more` bytes behind the first copy's become 0xFF."},
     {"check", CheckSlot, METH_NOARGS, "Raises the error of the last run that was answered."},
     {"report", Report, METH_NOARGS, "(run, device_ns, queued_ns, code, reason, message)."},
     {nullptr, nullptr, 0, nullptr},

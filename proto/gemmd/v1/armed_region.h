@@ -41,7 +41,7 @@
 #define GEMMD_ARMED_VERSION 1u
 #define GEMMD_ARMED_LINE_BYTES 64u
 #define GEMMD_ARMED_WORDS_PER_LINE 16u
-#define GEMMD_ARMED_MAX_SLOTS 1024u  // a region's slots are a multiple of 16
+#define GEMMD_ARMED_MAX_SLOTS 16384u  // a region's slots are a multiple of 16
 
 // Values of a gate.
 #define GEMMD_ARMED_IDLE 0u

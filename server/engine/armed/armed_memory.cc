@@ -80,6 +80,17 @@ bool ArmedMemory::Rung(int slot) const {
          GEMMD_ARMED_IDLE;
 }
 
+// Two gates at a time: there are thousands, and the poller goes through them all between two rings.
+bool ArmedMemory::AnyRung(size_t line) const {
+  const auto* gates = reinterpret_cast<const uint64_t*>(
+      gemmd_armed_gate(host_, slots_, static_cast<uint32_t>(line) * GEMMD_ARMED_WORDS_PER_LINE));
+  uint64_t any = 0;
+  for (uint32_t i = 0; i < GEMMD_ARMED_WORDS_PER_LINE / 2; ++i) {
+    any |= __atomic_load_n(gates + i, __ATOMIC_RELAXED);
+  }
+  return any != 0;
+}
+
 uint32_t ArmedMemory::TakeGate(int slot) {
   return Word(*gemmd_armed_gate(host_, slots_, slot))
       .exchange(GEMMD_ARMED_IDLE, std::memory_order_acq_rel);

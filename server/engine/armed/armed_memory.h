@@ -39,7 +39,8 @@ class ArmedMemory {
   int memfd() const { return memory_->shared_fd(); }  // sealed against any change of size
 
   bool Rung(int slot) const;
-  uint32_t TakeGate(int slot);  // what it held; it is 0 now
+  bool AnyRung(size_t line) const;  // of the 16 slots whose gates share a line
+  uint32_t TakeGate(int slot);      // what it held; it is 0 now
 
   // A slot as it is when a plan is armed in it.
   void Reset(int slot);

@@ -19,6 +19,9 @@ namespace gemmd::server {
 namespace {
 
 constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
+// Lines that are looked at from the beginning, so that a ring of what was never armed is refused.
+// More are as slots are armed.
+constexpr size_t kFirstLines = 64;
 
 // Fills what the plan writes and can hold NaN. Null when there is nothing of that kind.
 absl::StatusOr<std::shared_ptr<const kernels::Program>> CompilePoison(const Plan& plan) {
@@ -68,7 +71,8 @@ ArmedRegion::ArmedRegion(Session& session, Device& home, std::unique_ptr<ArmedMe
       wake_(std::move(wake)),
       environment_(environment),
       watch_(memory_->slots() / kLine),
-      slots_(memory_->slots()) {
+      lines_(std::min(watch_.size(), kFirstLines)),
+      slots_(lines_.load() * kLine) {
   for (auto& line : watch_) line.store((1u << kLine) - 1);
 }
 
@@ -81,6 +85,34 @@ void ArmedRegion::Watch(int slot, bool on) {
   } else {
     watch_[slot / kLine].fetch_and(~bit, std::memory_order_release);
   }
+}
+
+int ArmedRegion::FreeSlot() {
+  bool all_taken = true;  // those in front
+  for (size_t slot = none_free_below_; slot < slots_.size(); ++slot) {
+    const bool taken = slots_[slot].info.has_value();
+    if (!taken && slots_[slot].unanswered == 0) return static_cast<int>(slot);
+    all_taken = all_taken && taken;  // else it is free once its runs are answered
+    if (all_taken) none_free_below_ = static_cast<int>(slot) + 1;
+  }
+  const size_t line = lines_.load();
+  if (line == watch_.size()) return -1;
+  slots_.resize((line + 1) * kLine);
+  lines_.store(line + 1, std::memory_order_release);
+  return static_cast<int>(line) * kLine;
+}
+
+void ArmedRegion::Empty(Slot& slot) {
+  for (const Handle& handle : slot.handles) {
+    const auto count = named_.find(handle);
+    if (--count->second == 0) named_.erase(count);
+  }
+  slot.handles.clear();
+  none_free_below_ = std::min(none_free_below_, slot.info->slot);
+  slot.info.reset();
+  slot.refusal = absl::OkStatus();
+  slot.charge.Release();
+  environment_.metrics.slots.Decrement();
 }
 
 absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
@@ -120,6 +152,7 @@ absl::StatusOr<ArmedRegion::Armed> ArmedRegion::Arm(SessionUse use, const Handle
       .plan_id = plan_id, .label = plan->label, .device = plan->device->name(), .options = options};
   std::vector<Handle> handles;
   for (const Handle* handle : named) handles.push_back(*handle);
+  handles.push_back(plan_id);
   GEMMD_ASSIGN_OR_RETURN(auto slot,
                          Place(program, std::move(info), std::move(charge), std::move(handles)));
   // Deletions tell of themselves from here on. What was deleted before that is not there now.
@@ -143,25 +176,23 @@ absl::StatusOr<int> ArmedRegion::Place(std::shared_ptr<Program> program, SlotInf
     return WithReason(absl::NotFoundError("the session has ended; open a new one"),
                       reason::kSessionGone);
   }
-  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    return !slot.info.has_value() && slot.unanswered == 0;
-  });
-  if (free == slots_.end()) {
+  const int slot = FreeSlot();
+  if (slot < 0) {
     return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                          "all ", slots_.size(),
+                          "all ", slots(),
                           " slots of the session's region are taken; disarm plans, or ask "
                           "for more slots in the session's first GetArmedRegion")),
                       reason::kArmedLimit);
   }
-  const int slot = static_cast<int>(free - slots_.begin());
   if (by_stream) program->done_word = memory_->DoneOnDevice(slot);
   memory_->Reset(slot);
   info.slot = slot;
   if (info.options.rung_by_stream) stream_slots_.fetch_add(1, std::memory_order_relaxed);
-  *free = Slot{.program = std::move(program),
-               .info = std::move(info),
-               .handles = std::move(handles),
-               .charge = std::move(charge)};
+  for (const Handle& handle : handles) ++named_[handle];
+  slots_[slot] = Slot{.program = std::move(program),
+                      .info = std::move(info),
+                      .handles = std::move(handles),
+                      .charge = std::move(charge)};
   environment_.metrics.slots.Increment();
   // A poller that sleeps now and then looks at slots that streams ring has to begin with that.
   environment_.waker.Wake();
@@ -174,7 +205,7 @@ absl::Status ArmedRegion::Disarm(const std::vector<int>& slots) {
   {
     absl::MutexLock lock(&mutex_);
     for (const int slot : slots) {
-      if (slot < 0 || slot >= this->slots() || !slots_[slot].info.has_value()) {
+      if (slot < 0 || slot >= static_cast<int>(slots_.size()) || !slots_[slot].info.has_value()) {
         return NotArmed(slot);
       }
     }
@@ -188,11 +219,7 @@ absl::Status ArmedRegion::Disarm(const std::vector<int>& slots) {
       if (state.info->options.rung_by_stream) stream_slots_.fetch_sub(1, std::memory_order_relaxed);
       dropped.push_back(std::move(state.program));
       state.program = nullptr;
-      state.info.reset();
-      state.refusal = absl::OkStatus();
-      state.handles.clear();
-      state.charge.Release();
-      environment_.metrics.slots.Decrement();
+      Empty(state);
     }
   }
   const absl::Status status =
@@ -214,6 +241,12 @@ std::vector<ArmedRegion::SlotInfo> ArmedRegion::List() const {
   return listed;
 }
 
+bool ArmedRegion::Names(absl::Span<const Handle> handles) const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(handles.begin(), handles.end(),
+                     [&](const Handle& handle) { return named_.contains(handle); });
+}
+
 template <typename Predicate>
 void ArmedRegion::Forget(const absl::Status& status, Predicate uses) {
   std::vector<std::shared_ptr<const Program>> dropped;  // destroyed without the lock
@@ -227,6 +260,7 @@ void ArmedRegion::Forget(const absl::Status& status, Predicate uses) {
 }
 
 void ArmedRegion::ForgetPlan(const Handle& plan_id) {
+  if (!Names({plan_id})) return;
   Forget(WithReason(absl::NotFoundError(absl::StrCat(
                         "plan ", Redacted(plan_id),
                         "... of this slot was deleted; disarm the slot and arm another plan")),
@@ -235,6 +269,7 @@ void ArmedRegion::ForgetPlan(const Handle& plan_id) {
 }
 
 void ArmedRegion::ForgetBuffers(absl::Span<const Handle> handles) {
+  if (!Names(handles)) return;
   const absl::flat_hash_set<Handle> gone(handles.begin(), handles.end());
   Forget(WithReason(absl::NotFoundError("a buffer that this slot's plan is bound to was deleted; "
                                         "disarm the slot and arm the plan with another"),
@@ -246,7 +281,7 @@ void ArmedRegion::ForgetBuffers(absl::Span<const Handle> handles) {
 }
 
 void ArmedRegion::End() {
-  std::vector<Slot> dropped;  // what they armed is destroyed without the lock
+  std::vector<std::shared_ptr<const Program>> dropped;  // destroyed without the lock
   const absl::Status gone = WithReason(absl::NotFoundError("the session has ended; open a new one"),
                                        reason::kSessionGone);
   const absl::Time now = environment_.clock.Now();
@@ -255,15 +290,11 @@ void ArmedRegion::End() {
   ended_ = true;
   memory_->SetEnded();
   for (auto& line : watch_) line.store(0, std::memory_order_release);
-  for (int slot = 0; slot < slots(); ++slot) {
+  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot) {
     Slot& state = slots_[slot];
-    if (state.info.has_value()) environment_.metrics.slots.Decrement();
-    Slot& old = dropped.emplace_back();
-    old.program = std::move(state.program);
-    state.program = nullptr;
-    state.info.reset();
+    if (state.program != nullptr) dropped.push_back(std::exchange(state.program, nullptr));
+    if (state.info.has_value()) Empty(state);
     state.refusal = gone;
-    state.charge.Release();
     if (memory_->TakeGate(slot) == GEMMD_ARMED_IDLE) continue;
     EndedRun failed{.run = {.slot = slot, .taken = now, .refused = true},
                     .result = {.status = gone}};

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "server/engine/armed/armed_memory.h"
@@ -54,7 +55,8 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   static constexpr int kDefaultSlots = 64;
   static constexpr int kMostUnanswered = 8;
 
-  // For the session's own device and others of its process. `slots` 1 to 1024, rounded up.
+  // For the session's own device and others of its process. `slots` as gemmd_armed_region.h allows,
+  // rounded up.
   static absl::StatusOr<std::shared_ptr<ArmedRegion>> Create(Session& session, Device& home,
                                                              int slots,
                                                              const ArmedEnvironment& environment);
@@ -146,9 +148,13 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   absl::StatusOr<std::shared_ptr<Program>> Prepare(RunRequest request, const ArmOptions& options);
   absl::StatusOr<int> Place(std::shared_ptr<Program> program, SlotInfo info, Charge charge,
                             std::vector<Handle> handles) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Names(absl::Span<const Handle> handles) const ABSL_LOCKS_EXCLUDED(mutex_);
   template <typename Predicate>
   void Forget(const absl::Status& status, Predicate uses) ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch(int slot, bool on);
+  // A slot with nothing in it; -1 when there is none.
+  int FreeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Empty(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // armed_run.cc: a ring, on the poller's thread.
   void Take(int slot) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -176,13 +182,17 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   const ArmedEnvironment& environment_;
   const std::shared_ptr<JobBlocks> blocks_ = std::make_shared<JobBlocks>();
   std::vector<std::atomic<uint32_t>> watch_;  // by line of gates: slots whose rings are taken
+  std::atomic<size_t> lines_;                 // of those, the first ones that have been in use
   size_t first_line_ = 0;                     // where the poller's next look begins
   std::atomic<int> stream_slots_{0};
   std::atomic<uint64_t> ends_{0};
   std::atomic<bool> gone_{false};  // as ended_, for the poller, which then lets go of it
   mutable absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);  // of `lines_`
+  int none_free_below_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By the plans and buffers that slots name, how many do: most that are deleted are in none.
+  absl::flat_hash_map<Handle, int> named_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gemmd::server

@@ -27,11 +27,12 @@ absl::Status NotAccepted(Job& job, absl::Status status) {
 }  // namespace
 
 bool ArmedRegion::Poll() {
-  const size_t lines = watch_.size();
+  const size_t lines = lines_.load(std::memory_order_acquire);
   int taken = 0;
   for (size_t i = 0; i < lines && taken < kMostTaken; ++i) {
     const size_t line = first_line_;
     first_line_ = line + 1 < lines ? line + 1 : 0;
+    if (!memory_->AnyRung(line)) continue;
     for (uint32_t left = watch_[line].load(std::memory_order_acquire); left != 0;
          left &= left - 1) {
       const int slot = static_cast<int>(line) * kWordsPerLine + std::countr_zero(left);
@@ -44,7 +45,9 @@ bool ArmedRegion::Poll() {
 }
 
 bool ArmedRegion::HasRings() const {
-  for (size_t line = 0; line < watch_.size(); ++line) {
+  const size_t lines = lines_.load(std::memory_order_acquire);
+  for (size_t line = 0; line < lines; ++line) {
+    if (!memory_->AnyRung(line)) continue;
     for (uint32_t left = watch_[line].load(std::memory_order_acquire); left != 0;
          left &= left - 1) {
       if (memory_->Rung(static_cast<int>(line) * kWordsPerLine + std::countr_zero(left)))

@@ -180,6 +180,11 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, CUstream_st* s
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size); });
   return 0;
 }
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, CUstream_st* stream) {
+  stream->Add([=] { std::memset(reinterpret_cast<void*>(to), value, size); });
+  return 0;
+}
+int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 int cuModuleLoadData(void** module, const void* image) {
   *module = const_cast<void*>(image);
   return 0;

@@ -81,6 +81,19 @@ TEST_F(StreamTest, AKernelHandsOverWhatIsAlignedAndSmall) {
   EXPECT_EQ(daemon_.runs(), 3);
 }
 
+TEST_F(StreamTest, FillsWhatACallLacksBeforeItRings) {
+  daemon_.StartPoller(/*sleeps=*/false);
+  Slot slot(Open(), 0, {.rung_by_stream = true, .gpu_uuid = kGpu0});
+  alignas(16) std::array<int64_t, 8> x = {41, 42}, y = {};
+  in_[1] = 5;
+  ASSERT_TRUE(slot.CallOn(stream_, {AddressOf(in_.data()), AddressOf(x.data()), 16},
+                          {AddressOf(y.data()), AddressOf(out_.data()), 64}, 16)
+                  .ok());
+  ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
+  EXPECT_THAT(std::span(in_).first(4), testing::ElementsAre(41, 42, -1, -1));
+  EXPECT_EQ(y[0], 42);
+}
+
 // The word that the last run set stays until a ring takes it back, so that nothing stands between a
 // wait and the work behind it.
 TEST_F(StreamTest, EveryKindOfRingTakesTheLastDoneWordBack) {

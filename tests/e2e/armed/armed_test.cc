@@ -106,11 +106,11 @@ TEST_F(ArmedE2eTest, BadInputGetsAnErrorWithTheRemedy) {
   expect(armed_.Disarm({3}), StatusCode::NOT_FOUND, "slot 3");
   v1::GetArmedRegionRequest request;
   request.set_session_id(armed_.session());
-  request.set_slots(2000);
+  request.set_slots(20000);
   v1::ArmedRegion region;
   grpc::ClientContext context;
   expect(armed_.stub().GetArmedRegion(&context, request, &region), StatusCode::INVALID_ARGUMENT,
-         "1024");
+         "16384");
   EXPECT_EQ(armed_.Run(armed_.Arm(plan)), GEMMD_ARMED_RAN);
 }
 

@@ -23,15 +23,15 @@ class ArmedTest : public StateTest {
  protected:
   static constexpr int64_t kBytes = 64;
 
-  explicit ArmedTest(Limits limits = {}, bool signals = false) : StateTest(limits) {
+  explicit ArmedTest(Limits limits = {}, bool signals = false, int slots = 0) : StateTest(limits) {
     device_.signals = signals;
     session_ = Open(*red_);
     from_ = AddBuffer(*session_, kBytes);
     to_ = AddBuffer(*session_, kBytes);
-    SlotTable slots(*session_);
-    const kernels::Op copy = kernels::CopyOp{View(slots, from_), View(slots, to_)};
-    plan_ = *session_->AddPlan(*CompilePlan(*session_, {&copy, 1}, slots, {}, "copy"));
-    region_ = *state_->armed().RegionOf(*session_, 0);
+    SlotTable table(*session_);
+    const kernels::Op copy = kernels::CopyOp{View(table, from_), View(table, to_)};
+    plan_ = *session_->AddPlan(*CompilePlan(*session_, {&copy, 1}, table, {}, "copy"));
+    region_ = *state_->armed().RegionOf(*session_, slots);
     caller_ = std::make_unique<ArmedCaller>(region_->memfd(), region_->wake_fd(), region_->slots());
   }
   ~ArmedTest() override {

@@ -25,7 +25,7 @@ class Linear(Layer):
     With `quantize` (the default) the weight is turned into FP8 with scales of 128x128 once, on the
     server, and activations into FP8 with scales of 1x128 in the program of each call. A weight with
     one scale a row, as "FP8-dynamic" checkpoints have it, takes activations with one a row. A plan
-    is kept for each batch size. With a server on this host it is armed: a call rings it in memory
+    is kept for each row count, rounded up a little. With a server on this host it is armed: a call rings it in memory
     shared with the server, and `repr` says "armed"; otherwise why it goes by gRPC.
 
     With a `name` the weight is published: the first worker of the tenant to come makes it, all

@@ -15,6 +15,7 @@ from gemmd import dtypes, errors, ops, words
 from gemmd._layers import linear_step
 from gemmd._layers.kept import OF_PLANS
 from gemmd._layers.layer import Layer, check_result
+from gemmd._layers.rows import planned
 from gemmd._layers.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
 from gemmd._ops.multiply import INLINE_BYTES
 from gemmd.buffer import Buffer
@@ -151,13 +152,16 @@ class SplitLinear(Linear, in_parts=True):
         if not m:
             return self._of_no_row(x, flat.dtype)
         out_dtype = self.result_dtype(flat.dtype)
-        moved = flat.nbytes + m * self.out_features * out_dtype.itemsize
+        rows = planned(m)
+        if rows > m:
+            flat = np.concatenate([flat, np.zeros((rows - m, flat.shape[1]), flat.dtype)])
+        moved = flat.nbytes + rows * self.out_features * out_dtype.itemsize
         step = SplitStep(
-            self._split, m, flat.dtype, out_dtype, self._activation, moved <= INLINE_BYTES
+            self._split, rows, flat.dtype, out_dtype, self._activation, moved <= INLINE_BYTES
         )
         with self._seat(step) as seat:
             out, report = self._through_parts(step, seat, flat)
-        return Array.of(out.reshape(*x.shape[:-1], self.out_features), report)
+        return Array.of(out[:m].reshape(*x.shape[:-1], self.out_features), report)
 
     def _through_parts(
         self, step: SplitStep, seat: Seat, x: npt.NDArray[Any]

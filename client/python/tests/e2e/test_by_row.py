@@ -7,9 +7,9 @@ import pytest
 
 import gemmd
 
-from ..test_by_row import KINDS, WIDTHS, error_of_rows, rounded, stored
+from ..layers.test_by_row import KINDS, WIDTHS, error_of_rows, rounded, stored
+from ..layers.test_moe_by_row import TOP, chosen, exact, experts_of
 from ..test_checkpoint import file_text
-from ..test_moe_by_row import TOP, chosen, exact, experts_of
 
 pytestmark = pytest.mark.e2e
 # Scales of another kind are 20 times as far, in every row.

@@ -17,7 +17,7 @@ import numpy as np
 
 import gemmd
 from gemmd import errors
-from gemmd._layers import layer, local
+from gemmd._layers import layer, local, memory, places
 from gemmd._memory import interop
 from gemmd.share import SharedArray
 
@@ -52,6 +52,9 @@ class Storage:
         self.memory, self.uses, self._cdata = memory, 0, id(self)
         Storage.all[self._cdata] = self
 
+    def data_ptr(self) -> int:
+        return 0 if self.memory is None else self.memory.array.ctypes.data
+
 
 class FakeTensor:
     """Float32 in host memory, as a CUDA tensor of device 0."""
@@ -72,6 +75,16 @@ class FakeTensor:
     def view(self, shape) -> FakeTensor:
         return FakeTensor(self.array.reshape(shape), self.storage)
 
+    def __getitem__(self, rows: slice) -> FakeTensor:
+        return FakeTensor(self.array[rows], self.storage)
+
+    @property
+    def data(self) -> FakeTensor:
+        return FakeTensor(self.array, self.storage)
+
+    def is_neg(self) -> bool:
+        return False
+
     def get_device(self) -> int:
         return 0
 
@@ -90,14 +103,23 @@ class FakeTorch:
 
     def __init__(self, driver: ctypes.CDLL) -> None:
         self.streams = [Stream(driver), Stream(driver)]
-        self.now, self.capturing = 0, False
+        self.now, self.capturing = 0, False  # which stream is current, and whether that of 1 is captured
         self._C = SimpleNamespace(
             _cuda_getDevice=lambda: 0,
             _cuda_getCurrentRawStream=lambda _: self.streams[self.now].handle,
-            _cuda_isCurrentStreamCapturing=lambda: self.capturing,
+            _cuda_isCurrentStreamCapturing=lambda: self.capturing and self.now == 1,
             _storage_Use_Count=lambda number: Storage.all[number].uses,
         )
-        self.cuda = SimpleNamespace(current_stream=lambda _: self.streams[self.now])
+        self.inference_mode = contextlib.nullcontext
+        self.cuda = SimpleNamespace(
+            current_stream=lambda _: self.streams[self.now], stream=self.made_current
+        )
+
+    @contextlib.contextmanager
+    def made_current(self, stream: Stream):
+        before, self.now = self.now, self.streams.index(stream)
+        yield
+        self.now = before
 
     @staticmethod
     def empty(shape, dtype, device) -> FakeTensor:
@@ -123,18 +145,21 @@ def layer_on_fake_gpu(weight: np.ndarray):
     interop.torch_module = lambda: torch
     interop.torch_of = lambda value: torch if isinstance(value, FakeTensor) else None
     interop.torch_dtype = lambda _: FakeTensor.dtype
+    transforms = SimpleNamespace(carries_tangents=lambda: False)  # the module needs torch's own
+    sys.modules["gemmd._layers.transforms"] = gemmd._layers.transforms = transforms
     layer.Layer.why_not_on_gpu = lambda *_: ""
     gemmd.Session.from_dlpack = from_dlpack
     make = local.LocalCalls._make
 
-    def make_on_host(self, kind, step):
-        place = make(self, "host_shared", step)
+    def make_on_host(self, kind, io_bytes, scratch_bytes):
+        memory = make(self, "host_shared", io_bytes, scratch_bytes)
         if kind == "device_shared":
-            place.array = place.memory
-            place.memory = place.array.ctypes.data
-        return place
+            memory.array = memory.mapped
+            memory.mapped = memory.array.ctypes.data
+        return memory
 
     local.LocalCalls._make = make_on_host
+    local.COPIED_FIRST = 0
     with tempfile.TemporaryDirectory() as directory:
         server = FakeServer(directory, share=True, arms=True)
         with gemmd.Client(server.target) as client, client.session() as session:
@@ -198,15 +223,15 @@ def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
             torch.streams[1].settle()
             np.testing.assert_array_equal(y.array, x.array)
         local.MAX_SEATS = 3
-        for m in (3, 4, 5, 6):
-            linear(FakeTensor(np.ones((m, 40), "f4")))
+        kept = [FakeTensor(np.ones((m, 40), "f4")) for m in (4, 8, 16, 24)]
+        kept += [linear(one) for one in kept]  # no allocator knows that the stream still needs them
         torch.streams[1].settle()
         x.array[...] = 9
         driver.FakeCudaReplay(stream)  # its slot was not given to another
         torch.streams[1].settle()
         np.testing.assert_array_equal(y.array, x.array)
-        assert len(server.arming.armed) == 3
-        local.MAX_SEATS = 32
+        assert len(server.arming.armed) == 3 + 1
+        local.MAX_SEATS = 64
 
 
 def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:
@@ -218,7 +243,7 @@ def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:
         for value, y in enumerate(kept):
             np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
         assert len({y.data_ptr() for y in kept}) == 6
-        assert len(server.arming.armed) == 1 + local.MAX_RESULTS
+        assert len(server.arming.armed) == 1 + places.MAX_RESULTS
         del y, kept[1]
         again = linear(inputs[5])
         torch.streams[0].settle()
@@ -261,6 +286,67 @@ def test_the_error_of_a_run_is_the_next_calls() -> None:
         y = linear(x)
         torch.streams[0].settle()
         np.testing.assert_array_equal(y.array, x.array)
+
+
+def test_row_counts_have_plans_in_common() -> None:
+    random = np.random.default_rng()
+    w = random.standard_normal((24, 40), "f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        counts = list(range(17, 33)) * 2
+        xs = [FakeTensor(random.standard_normal((m, 40), "f4")) for m in counts]
+        for x in xs:
+            y = linear(x)
+            torch.streams[0].settle()
+            assert y.shape == (len(x.array), 24)
+            np.testing.assert_allclose(y.array, x.array @ w.T, rtol=1e-4, atol=1e-4)
+            del y
+        # One of 24 rows and one of 32, each with the result that the last call has let go of.
+        assert len(server.arming.armed) == 4
+
+
+def test_layers_have_their_memory_in_common_and_graphs_their_own() -> None:
+    w = np.eye(40, dtype="f4")
+    memory.LEAST_BYTES, places.MAX_RESULT_BYTES = 1 << 10, 0
+    with layer_on_fake_gpu(w) as (torch, server, first):
+        layers = [first, *(gemmd.Linear(first.session, w * n, quantize=None) for n in (2, 3))]
+        buffers = server.machine.memory
+        before = len(buffers)
+
+        def check(rows: int, stream: int) -> None:
+            torch.now = stream
+            x = FakeTensor(np.full((rows, 40), rows, "f4"))
+            ys = [layer(x) for layer in layers]
+            for n, y in enumerate(ys, 1):
+                torch.streams[stream].settle()
+                np.testing.assert_array_equal(y.array, n * x.array)
+
+        check(64, 0)
+        check(60, 0)
+        assert len(buffers) == before + 2
+        check(64, 1)
+        assert torch.streams[1].waited == [torch.streams[0]]
+        plans = len(server.plans)
+        check(128, 1)
+        assert (len(buffers), len(server.plans)) == (before + 4, plans + 3)
+        check(64, 0)
+        assert len(server.plans) == plans + 3  # those of 64 are where they were
+        torch.now, torch.capturing = 1, True
+        driver, stream = torch.streams[1].driver, ctypes.c_void_p(torch.streams[1].handle)
+        x = FakeTensor(np.full((64, 40), 7, "f4"))
+        driver.FakeCudaCapture(stream, True)
+        y = layers[1](x)
+        driver.FakeCudaCapture(stream, False)
+        torch.capturing = False
+        assert len(buffers) == before + 6
+        driver.FakeCudaReplay(stream)
+        check(64, 0)  # beside it
+        torch.streams[1].settle()
+        np.testing.assert_array_equal(y.array, 2 * x.array)
+        for one in layers:
+            one.close()
+        assert not server.arming.armed and not server.plans
+        assert len(buffers) == before - 3  # the weights
+    memory.LEAST_BYTES, places.MAX_RESULT_BYTES = 8 << 20, 4 << 20
 
 
 def main() -> int:

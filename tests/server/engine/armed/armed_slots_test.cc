@@ -129,7 +129,7 @@ TEST_F(ArmedTest, ARegionIsMadeOnce) {
   EXPECT_EQ(state_->armed().RegionOf(*session_, -1).status().code(),
             absl::StatusCode::kInvalidArgument);
   const auto other = Open(*red_);
-  EXPECT_EQ(state_->armed().RegionOf(*other, 1025).status().code(),
+  EXPECT_EQ(state_->armed().RegionOf(*other, GEMMD_ARMED_MAX_SLOTS + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ((*state_->armed().RegionOf(*other, 17))->slots(), 32);
 }
@@ -139,6 +139,29 @@ TEST_F(ArmedTest, SlotsRunOut) {
   EXPECT_EQ(ReasonOf(Arm().status()), "ARMED_LIMIT");
   ASSERT_TRUE(region_->Disarm({13}).ok());
   EXPECT_EQ(Slot(), 13);
+}
+
+class ManySlotsTest : public ArmedTest {
+ protected:
+  static constexpr int kSlots = 2064;
+  ManySlotsTest() : ArmedTest({}, /*signals=*/false, kSlots) {}
+};
+
+TEST_F(ManySlotsTest, AllAreArmedAndRungAndGivenAgain) {
+  for (int i = 0; i < kSlots; ++i) ASSERT_EQ(Slot(), i);
+  EXPECT_EQ(ReasonOf(Arm().status()), "ARMED_LIMIT");
+  for (const int slot : {0, 1023, 1024, 1500, kSlots - 1}) {
+    caller_->Ring(slot);
+    ASSERT_TRUE(Launched(1)) << slot;
+    device_.CompleteOne();
+    EXPECT_EQ(caller_->Wait(slot), GEMMD_ARMED_RAN) << slot;
+  }
+  ASSERT_TRUE(region_->Disarm({2000, 3, 1700}).ok());
+  EXPECT_EQ(region_->List().size(), static_cast<size_t>(kSlots - 3));
+  for (const int slot : {3, 1700, 2000}) EXPECT_EQ(Slot(), slot);
+  ASSERT_TRUE(session_->DeletePlan(plan_).ok());
+  caller_->Ring(1900);
+  EXPECT_STREQ(Refused(1900).reason, "PLAN_GONE");
 }
 
 class ArmedLimitTest : public ArmedTest {

@@ -1,5 +1,5 @@
-"""What a layer keeps between calls by gRPC: a plan a batch size, and memory for as many calls as run
-side by side.
+"""What is kept between calls by gRPC: a layer's plans, and memory for as many calls as run side by
+side on a session, whichever layer's.
 """
 
 from __future__ import annotations
@@ -95,3 +95,35 @@ class Place:
     def fits(self, step: Forward) -> bool:
         io, scratch = self.io.size_bytes, self.scratch.size_bytes
         return io >= step.io_bytes and scratch >= step.scratch_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return self.io.size_bytes + self.scratch.size_bytes
+
+
+class IdlePlaces:
+    """Those of a device that no call is in now.
+
+    Not thread-safe: `memory.Neighbours` holds a lock.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[Place] = []
+
+    def take(self, step: Forward) -> Place | None:
+        """The smallest that the step fits into."""
+        fitting = [one for one in self._idle if one.fits(step)]
+        found = min(fitting, key=lambda one: one.size_bytes, default=None)
+        if found is not None:
+            self._idle.remove(found)
+        return found
+
+    def take_smallest(self) -> Place | None:
+        """To make room for a larger one."""
+        found = min(self._idle, key=lambda one: one.size_bytes, default=None)
+        if found is not None:
+            self._idle.remove(found)
+        return found
+
+    def give(self, place: Place) -> None:
+        self._idle.append(place)

@@ -17,7 +17,9 @@ from gemmd._layers import linear_step
 from gemmd._layers.kept import OF_PLANS, Kept, KeptPlan, Place
 from gemmd._layers.linear_step import Forward, Way
 from gemmd._layers.local import LocalCalls
+from gemmd._layers.memory import neighbours
 from gemmd._layers.places import HostRun
+from gemmd._layers.rows import planned
 from gemmd._memory import cuda, interop
 from gemmd._ops.multiply import INLINE_BYTES
 from gemmd.buffer import Buffer
@@ -73,8 +75,8 @@ class Layer(Unpickled):
         self._closed = False
         self._lock = threading.Lock()
         self._plans: Kept[KeptPlan] = Kept()
-        self._idle: list[Place] = []
         self._gpu_ways: dict[int, str] = {}
+        self._neighbours = neighbours(session)
         self._local = LocalCalls(self)
         self._traced: Any = None
         if interop.has_torch():
@@ -223,7 +225,7 @@ class Layer(Unpickled):
         flat = self._dense(x)
         if not len(flat) or not self._local.has_host_places():
             return None
-        return self._local.begin(self.step(len(flat), flat.dtype, "host_shared"), flat)
+        return self._local.begin(self.step(planned(len(flat)), flat.dtype, "host_shared"), flat)
 
     def ended(self, run: HostRun, x: npt.NDArray[Any]) -> Array:
         """What `forward` returns, once `run` of x is done."""
@@ -236,11 +238,12 @@ class Layer(Unpickled):
         if not m:
             return self._of_no_row(x, flat.dtype)
         if not self.why_not_armed():
-            out, report = self._local.on_host(self.step(m, flat.dtype, "host_shared"), flat)
+            step = self.step(planned(m), flat.dtype, "host_shared")
+            out, report = self._local.on_host(step, flat)
         else:
-            step = self.step(m, flat.dtype, "inline")
+            step = self.step(planned(m), flat.dtype, "inline")
             if step.x_bytes + step.d_bytes > INLINE_BYTES:
-                step = self.step(m, flat.dtype, "moved")
+                step = self.step(planned(m), flat.dtype, "moved")
             with self._place(step) as place:
                 out, result = self._through(step, place, flat)
                 report = result.report
@@ -255,13 +258,16 @@ class Layer(Unpickled):
     def _through(
         self, step: Forward, place: Place, x: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], Result]:
+        rows = len(x)
+        if step.way == "inline" or step.filler is not None:
+            x = step.filled(x)
         if step.way == "inline":
             result = self._run_plan(step, place, [x])
-            return result[0], result
+            return result[0][:rows], result
         place.io.upload(x.reshape(-1).view(np.uint8))
         result = self._run_plan(step, place, None)
-        got = np.asarray(place.io.download(step.d_at, step.d_bytes))
-        return got.view(step.out_dtype).reshape(step.m, step.n), result
+        got = np.asarray(place.io.download(step.d_at, rows * step.d_row_bytes))
+        return got.view(step.out_dtype).reshape(rows, step.n), result
 
     def _run_plan(
         self, step: Forward, place: Place, inputs: list[npt.NDArray[Any]] | None
@@ -296,12 +302,7 @@ class Layer(Unpickled):
     @contextmanager
     def _place(self, step: Forward) -> Iterator[Place]:
         """Memory for one call, kept for later ones: a call in steady state creates nothing."""
-        with self._lock:
-            place = next((one for one in self._idle if one.fits(step)), None)
-            small = self._idle[0] if place is None and self._idle else None
-            for one in (place, small):
-                if one is not None:
-                    self._idle.remove(one)
+        place, small = self._neighbours.take_idle(self.device, step)
         if place is None:
             if small is not None:
                 self._drop(small)
@@ -317,8 +318,7 @@ class Layer(Unpickled):
         self._give_back(place)
 
     def _give_back(self, place: Place) -> None:
-        with self._lock:
-            self._idle.append(place)
+        self._neighbours.give_idle(self.device, place)
 
     def _lose(self, memory: Iterable[Buffer]) -> None:
         """What runs there may still write. The server frees the memory behind it."""
@@ -327,12 +327,13 @@ class Layer(Unpickled):
 
     def _new_place(self, step: Forward) -> Place:
         self.session._delete_lost()
-        return Place(*self.new_memory(step))
+        return Place(*self.new_memory(step.io_bytes, step.scratch_bytes))
 
-    def new_memory(self, step: Forward, io_kind: MemoryKind = "device") -> list[Buffer]:
-        """`io` and `scratch` for a step, or neither."""
-        kinds: list[tuple[int, MemoryKind]]
-        kinds = [(step.io_bytes, io_kind), (step.scratch_bytes, "device")]
+    def new_memory(
+        self, io_bytes: int, scratch_bytes: int, io_kind: MemoryKind = "device"
+    ) -> list[Buffer]:
+        """`io` and `scratch`, or neither."""
+        kinds: list[tuple[int, MemoryKind]] = [(io_bytes, io_kind), (scratch_bytes, "device")]
         with all_or_none() as made:
             for nbytes, kind in kinds:
                 made.append(
@@ -358,11 +359,10 @@ class Layer(Unpickled):
         with suppress(errors.NotFound):  # all of it is gone with its session
             self._local.close()
             with self._lock:
-                plans, places = self._plans.clear(), list(self._idle)
-                self._idle.clear()
+                plans = self._plans.clear()
             for kept in plans:
                 kept.plan.delete()
-            for place in places:
+            for place in self._neighbours.close(self._local):
                 self._drop(place)
             self._let_go()
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -196,6 +196,8 @@ class Forward:
     out_dtype: np.dtype[Any]
     way: Way
 
+    filler: ClassVar[int | None] = None  # each byte of the rows that a call lacks, where it matters
+
     @property
     def n(self) -> int:
         raise NotImplementedError
@@ -215,11 +217,11 @@ class Forward:
 
     @property
     def x_bytes(self) -> int:
-        return self.m * self.columns * self.in_dtype.itemsize
+        return self.m * self.x_row_bytes
 
     @property
     def d_bytes(self) -> int:
-        return self.m * self.n * self.out_dtype.itemsize
+        return self.m * self.d_row_bytes
 
     @property
     def d_at(self) -> int:
@@ -228,6 +230,34 @@ class Forward:
     @property
     def io_bytes(self) -> int:
         return self.d_at + padded(self.d_bytes)
+
+    @property
+    def x_row_bytes(self) -> int:
+        return self.columns * self.in_dtype.itemsize
+
+    @property
+    def d_row_bytes(self) -> int:
+        return self.n * self.out_dtype.itemsize
+
+    def bring(self, x: npt.NDArray[Any], io: npt.NDArray[np.uint8]) -> None:
+        """Puts x, of m rows or less, where the step reads it."""
+        np.copyto(io[: x.nbytes], x.reshape(-1).view(np.uint8))
+        if self.filler is not None:
+            io[x.nbytes : self.x_bytes] = self.filler
+
+    def filled(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """x with all the rows that the step has."""
+        if len(x) == self.m:
+            return x
+        out = np.empty((self.m, self.columns), self.in_dtype)
+        out[: len(x)] = x
+        out[len(x) :].view(np.uint8)[...] = self.filler or 0
+        return out
+
+    def result_in(self, io: npt.NDArray[np.uint8], rows: int) -> npt.NDArray[Any]:
+        """[rows, n], where the step has left it."""
+        got = io[self.d_at : self.d_at + rows * self.d_row_bytes]
+        return got.view(self.out_dtype).reshape(rows, self.n)
 
     def x_of(self, io: Handle) -> Tensor:
         return io.tensor((self.m, self.columns), self.in_dtype)

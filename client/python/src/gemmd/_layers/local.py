@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy.typing as npt
 
 from gemmd import errors
+from gemmd._layers import rows as rows_
 from gemmd._layers.kept import OF_PLANS
+from gemmd._layers.memory import Memory, neighbours
 from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
-from gemmd._memory import interop
+from gemmd._memory import cuda, interop
 from gemmd._ops import narrowing
 from gemmd.ops import Op
 from gemmd.report import Report
@@ -37,16 +39,22 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
+MAX_SEATS = 64  # armed at once on one place; row counts up to 4096 are planned as 59
+COPIED_FIRST = 32  # results of a step: memory of its own for one takes as long as a thousand copies
 MAX_KNOWN = 256  # shapes whose calls take the short way
 MAX_KEPT_BYTES = 16 << 20  # of results on one place
 LONG_UNUSED = 256  # calls of a place, after which a result makes room for another
 MAX_HOST_PLACES = 8  # threads that call at the same time; more take turns
 
-_of_sessions: weakref.WeakKeyDictionary[Session, weakref.WeakSet[LocalCalls]] = (
-    weakref.WeakKeyDictionary()
-)
-_of_sessions_lock = threading.Lock()
+class Known:
+    """A call and the x's that it was for."""
+
+    def __init__(self, call: GpuCall, shape: tuple[int, ...], rows: int) -> None:
+        self.call = call
+        self.shape = shape
+        self.rows = rows
+        self.x_bytes = rows * call.x_row_bytes
+        self.lacking_bytes = call.lacking_bytes(rows)
 
 
 class LocalCalls:
@@ -57,14 +65,16 @@ class LocalCalls:
         self._session = layer.session
         self._features = layer.out_features
         self._lock = threading.Lock()
+        self._neighbours = neighbours(self._session)
         self._host: list[Place] = []
-        self._gpu: dict[int, Place] = {}  # by the GPU's ordinal here
-        self._gpu_calls: dict[tuple[int, Any, int], GpuCall] = {}  # by rows, x's dtype and GPU
-        # Those that `again` knows, with the result's shape: by x's shape, dtype and GPU.
-        self._known: dict[tuple[Any, Any, int], tuple[GpuCall, tuple[int, ...]]] = {}
+        self._gpu: dict[Memory, Place] = {}  # in the session's
+        self._captured: dict[int, Place] = {}  # for graphs, by the GPU's ordinal here
+        # By the plan's rows, x's dtype and GPU, and whether graphs have it.
+        self._gpu_calls: dict[tuple[int, Any, int, bool], GpuCall] = {}
+        # Those that `again` knows: by x's shape, dtype and GPU.
+        self._known: dict[tuple[Any, Any, int], Known] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring
-        with _of_sessions_lock:
-            _of_sessions.setdefault(self._session, weakref.WeakSet()).add(self)
+        self._neighbours.add(self)
 
     def _alive(self) -> Layer:
         layer = self._layer()
@@ -79,7 +89,7 @@ class LocalCalls:
         try:
             seat = self._seat(place, step, False)
         except BaseException:
-            place.busy.release()
+            place.memory.busy.release()
             raise
         return HostRun(place, seat, step, x).result()
 
@@ -91,7 +101,7 @@ class LocalCalls:
         with self._lock:
             for place in self._host:
                 seat = place.seats.get((step, 0))
-                if seat is not None and place.busy.acquire(blocking=False):
+                if seat is not None and place.memory.busy.acquire(blocking=False):
                     break
             else:
                 return None
@@ -102,24 +112,24 @@ class LocalCalls:
         with self._lock:
             small = None
             for place in self._host:
-                if place.busy.acquire(blocking=False):
-                    if place.fits(step):
+                if place.memory.busy.acquire(blocking=False):
+                    if place.memory.fits(step):
                         return place
-                    place.busy.release()
+                    place.memory.busy.release()
                     small = place
             if small is not None:
                 self._host.remove(small)
                 self._drop(small)
             if len(self._host) < MAX_HOST_PLACES:
-                place = self._make("host_shared", step)
-                place.busy.acquire()
+                place = Place(self._make("host_shared", step.io_bytes, step.scratch_bytes))
+                place.memory.busy.acquire()
                 self._host.append(place)
                 return place
             place = self._host[0]
-        place.busy.acquire()
-        if place.fits(step):
+        place.memory.busy.acquire()
+        if place.memory.fits(step):
             return place
-        place.busy.release()
+        place.memory.busy.release()
         return self._take_host_place(step)
 
     # From a CUDA stream.
@@ -136,21 +146,23 @@ class LocalCalls:
         native = torch._C
         if known is None or native._cuda_getDevice() != device or x.requires_grad:
             return None
-        call, shape = known
-        place, seat = call.place, call.seat
+        call = known.call
+        place, seat, memory = call.place, call.seat, call.memory
         stream = native._cuda_getCurrentRawStream(device)
-        with self._lock:
-            if place.stream != stream or not seat.alive or not x.is_contiguous() or x.is_neg():
+        with self._lock, memory.order:
+            if memory.stream != stream or not seat.alive or not x.is_contiguous() or x.is_neg():
                 return None
             direct = call.free_result()
             if direct is None or native._cuda_isCurrentStreamCapturing():
                 return None
             place.calls = seat.used = direct.seat.used = place.calls + 1
             try:
-                direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
+                direct.call_on(
+                    stream, call.x_at, x.data_ptr(), known.x_bytes, 0, 0, 0, known.lacking_bytes
+                )
             except errors.Error as error:
                 raise self._whole(error, direct.seat) from None
-            return direct.handed_out(shape)
+            return direct.handed_out(known.shape, known.rows)
 
     def on_gpu(self, x: Any, m: int, copied: bool = False) -> Any:
         """x [.., k] of m rows to [.., n], on the current stream, which alone waits. `copied`: to
@@ -163,12 +175,8 @@ class LocalCalls:
         stream = torch._C._cuda_getCurrentRawStream(device)
         capturing = torch._C._cuda_isCurrentStreamCapturing()
         with self._lock:
-            call = self._gpu_calls.get((m, x.dtype, device))
-            if call is None or not call.seat.alive:
-                call = self._prepare(torch, x.dtype, m, device, capturing)
+            call = self._call_of(torch, x.dtype, m, device, capturing)
             place, given = call.place, x
-            if place.stream != stream:
-                self._follow(torch, place, device, stream, capturing)
             if x.dtype is not call.in_dtype:
                 x = x.to(call.in_dtype)
             if not x.is_contiguous():
@@ -176,42 +184,46 @@ class LocalCalls:
             if x.is_neg():  # a view that is negated where it is read, as `z.conj().imag`
                 x = x.resolve_neg()
             shape = (*x.shape[:-1], self._features)
+            into = (call.x_at, x.data_ptr(), m * call.x_row_bytes)
+            lacking = call.lacking_bytes(m)
             place.calls = call.seat.used = place.calls + 1
-            if capturing:
-                call.seat.captured = True
-            elif not copied:
+            direct = None
+            if not capturing and not copied:
                 direct = call.free_result() or self._add_result(torch, call, device)
-                if direct is not None:
-                    direct.seat.used = place.calls
-                    try:
-                        direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
-                    except errors.Error as error:
-                        raise self._whole(error, direct.seat) from None
-                    if x.dtype is given.dtype:
-                        self._know((given.shape, x.dtype, device), call, shape)
-                    return direct.handed_out(shape)
-            out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
-            try:
-                call.call_on(
-                    stream, call.x_at, x.data_ptr(), call.x_bytes,
-                    out.data_ptr(), call.d_at, call.d_bytes,
-                )  # fmt: skip
-            except errors.Error as error:
-                raise self._whole(error, call.seat) from None
-        return out
+            if direct is None:
+                out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
+                seat, result = call.seat, (out.data_ptr(), call.d_at, m * call.d_row_bytes)
+            else:
+                seat, result = direct.seat, (0, 0, 0)
+                seat.used = place.calls
+            with call.memory.order:
+                if call.memory.stream != stream:
+                    call.memory.follow(torch, device, stream, capturing)
+                try:
+                    seat.armed.slot.call_on(stream, *into, *result, lacking)
+                except errors.Error as error:
+                    raise self._whole(error, seat) from None
+            if direct is None:
+                return out
+            if x.dtype is given.dtype:
+                self._know((given.shape, x.dtype, device), Known(call, shape, m))
+            return direct.handed_out(shape, m)
 
     def _whole(self, error: errors.Error, seat: Seat) -> errors.Error:
         return self._session.arming.whole(error, seat.armed.slot_index)
 
-    def _know(self, key: tuple[Any, Any, int], call: GpuCall, shape: tuple[int, ...]) -> None:
+    def _know(self, key: tuple[Any, Any, int], known: Known) -> None:
         if len(self._known) >= MAX_KNOWN and key not in self._known:
             self._known.clear()
-        self._known[key] = (call, shape)
+        self._known[key] = known
 
     def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
         """Memory for one more result; None if there is enough of it, or none to be had."""
         call.forget()
-        if len(call.results) >= call.most_results or not self._has_room(call.place, call.step):
+        call.copied += 1
+        if call.copied <= COPIED_FIRST or len(call.results) >= call.most_results:
+            return None
+        if not self._has_room(call.place, call.step):
             return None
         step = call.step
         with torch.inference_mode(False):  # others than this caller get it, too
@@ -244,52 +256,66 @@ class LocalCalls:
             self._give_up(place, key)
         return True
 
-    def _prepare(self, torch: Any, dtype: Any, m: int, device: int, capturing: bool) -> GpuCall:
-        """What a first call with so many rows needs, which takes some milliseconds."""
-        layer = self._alive()
-        if capturing:
+    def _call_of(self, torch: Any, dtype: Any, m: int, device: int, capturing: bool) -> GpuCall:
+        rows = rows_.planned(m)
+        if capturing and (rows, dtype, device, False) not in self._gpu_calls:
             raise errors.FailedPrecondition(
-                f"a graph is being captured and {layer!r} was not called with {m} rows of {dtype}"
-                " before: call it once with that many first",
+                f"a graph is being captured and {self._alive()!r} was not called with {m} rows of"
+                f" {dtype} before: call it once with that many first",
                 reason="NOT_WARM",
             )
-        narrowing.warn_of(x=dtype)
-        sent = layer.dtype_for(narrowing.activations_as(dtype))
-        step = layer.step(m, sent, "device_shared")
-        place = self._gpu.get(device)
-        if place is not None and not place.fits(step):
-            del self._gpu[device]  # whatever becomes of its successor
-            place.settle()
-            if place.captured:
-                self._outgrown.append(place)
-            else:
-                self._drop(place)
-            place = None
-        if place is None:
-            place = self._gpu[device] = self._make("device_shared", step)
-        before = self._gpu_calls.get((m, dtype, device))
-        call = GpuCall(place, self._seat(place, step, True), step)
-        if before is not None and before.place is place:  # its first seat was given up
-            call.results = before.results
-        self._gpu_calls[m, dtype, device] = call
+        # Nobody sees when a graph is replayed: it must not have the session's memory.
+        call = self._gpu_calls.get((rows, dtype, device, capturing))
+        if call is None or not call.seat.alive:
+            call = self._prepare(dtype, rows, device, capturing)
         return call
 
-    def _follow(self, torch: Any, place: Place, device: int, stream: int, capturing: bool) -> None:
-        """Another stream than the one before uses the place: it goes behind that one's work. A
-        stream that is captured goes behind others of the capture alone, since it begins on an idle
-        GPU.
-        """
-        now = torch.cuda.current_stream(device)
-        if place.event_stream is not None and (not capturing or place.is_captured()):
-            now.wait_stream(place.event_stream)
-        place.stream, place.event_stream = stream, now
+    def _prepare(self, dtype: Any, rows: int, device: int, capturing: bool) -> GpuCall:
+        """What a first call with so many rows needs, which takes some milliseconds."""
+        layer = self._alive()
+        narrowing.warn_of(x=dtype)
+        sent = layer.dtype_for(narrowing.activations_as(dtype))
+        step = layer.step(rows, sent, "device_shared")
+        if capturing:
+            with cuda.driver().relaxed_capture():
+                place = self._place_of_graphs(step, device)
+                seat = self._seat(place, step, True)
+            seat.captured = True
+        else:
+            place = self._shared_place(step, device)
+            seat = self._seat(place, step, True)
+        key = rows, dtype, device, capturing
+        before = self._gpu_calls.get(key)
+        call = GpuCall(place, seat, step)
+        if before is not None and before.place is place:  # its first seat was given up
+            call.results = before.results
+        self._gpu_calls[key] = call
+        return call
+
+    def _shared_place(self, step: Forward, device: int) -> Place:
+        memory = self._neighbours.join(
+            device, step, lambda io, scratch: self._make("device_shared", io, scratch)
+        )
+        if memory in self._gpu:
+            self._neighbours.leave(memory)  # once is enough
+        else:
+            self._gpu[memory] = Place(memory)
+        return self._gpu[memory]
+
+    def _place_of_graphs(self, step: Forward, device: int) -> Place:
+        place = self._captured.get(device)
+        if place is None or not place.memory.fits(step):
+            if place is not None:
+                self._outgrown.append(place)
+            memory = self._make("device_shared", step.io_bytes, step.scratch_bytes)
+            place = self._captured[device] = Place(memory)
+        return place
 
     # Both.
 
-    def _make(self, kind: Any, step: Forward) -> Place:
-        io, scratch = self._alive().new_memory(step, kind)
-        memory = io.array() if kind == "host_shared" else io.device_array().pointer
-        return Place(io, scratch, memory)
+    def _make(self, kind: Any, io_bytes: int, scratch_bytes: int) -> Memory:
+        io, scratch = self._alive().new_memory(io_bytes, scratch_bytes, kind)
+        return Memory(io, scratch, io.array() if kind == "host_shared" else io.device_array().pointer)
 
     def _seat(
         self,
@@ -309,7 +335,7 @@ class LocalCalls:
         giver = place if result is None else None
         if giver is not None and len(place.seats) >= MAX_SEATS:
             self._unseat(place)
-        program: list[Op] = self._alive().program(step, place.io, place.scratch, result)
+        program: list[Op] = self._alive().program(step, place.memory.io, place.memory.scratch, result)
         plan = self._in_room(giver, lambda: self._session.plan(program, "layer"))
         try:
             armed = self._in_room(giver, lambda: plan.arm(by_stream=by_stream))
@@ -336,15 +362,14 @@ class LocalCalls:
 
     def _unseat_another(self) -> bool:
         """Has a layer give up a seat that has most of them; False if none can at this moment."""
-        with _of_sessions_lock:
-            others = [one for one in _of_sessions[self._session] if one is not self]
+        others = self._neighbours.but(self)
         # By chance among equals: those used longest ago are the next ones of a model's layers.
         random.shuffle(others)
         others.sort(key=lambda one: one.most_seats(), reverse=True)
         return any(one.spare_a_seat() for one in others)
 
     def _places(self) -> list[Place]:
-        return [*self._host, *self._gpu.values()]
+        return [*self._host, *self._gpu.values(), *self._captured.values()]
 
     def most_seats(self) -> int:
         """Of one place, roughly: calls may be under way."""
@@ -356,12 +381,13 @@ class LocalCalls:
             return False
         try:
             for place in sorted(self._places(), key=lambda one: len(one.seats), reverse=True):
-                if not place.is_captured() and place.busy.acquire(blocking=False):
+                memory = place.memory
+                if not memory.is_captured() and memory.busy.acquire(blocking=False):
                     try:
                         if self._unseat(place):
                             return True
                     finally:
-                        place.busy.release()
+                        memory.busy.release()
         finally:
             self._lock.release()
         return False
@@ -377,35 +403,37 @@ class LocalCalls:
         return True
 
     def _give_up(self, place: Place, key: tuple[Forward, int]) -> None:
-        place.settle()
+        place.memory.settle()
         place.seats.pop(key).give_up()
         self._forget(place)
 
     def _forget(self, place: Place) -> None:
         """Lets go of calls whose seats were given up, and of the memory of their results."""
-        if not isinstance(place.memory, int):  # the host's: calls of others may be under way
+        if not isinstance(place.memory.mapped, int):  # the host's: calls of others may be under way
             return
         for call in self._gpu_calls.values():
             call.forget()
         self._gpu_calls = {
             key: call for key, call in self._gpu_calls.items() if call.seat.alive or call.results
         }
-        self._known = {key: known for key, known in self._known.items() if known[0].seat.alive}
+        self._known = {key: known for key, known in self._known.items() if known.call.seat.alive}
 
     def _drop(self, place: Place) -> None:
-        place.settle()
+        memory = place.memory
+        memory.settle()
         for seat in place.seats.values():
             seat.give_up()
         place.seats.clear()
         self._forget(place)
-        place.memory = None
-        self._session.delete_buffers([place.io, place.scratch])
+        if self._neighbours.leave(memory):
+            memory.mapped = None
+            self._session.delete_buffers([memory.io, memory.scratch])
 
     def close(self) -> None:
         """No call may be under way, and no graph that has captured one may be replayed again."""
         with self._lock:
-            places = [*self._host, *self._gpu.values(), *self._outgrown]
-            self._host, self._gpu, self._outgrown = [], {}, []
+            places = [*self._places(), *self._outgrown]
+            self._host, self._gpu, self._captured, self._outgrown = [], {}, {}, []
             self._gpu_calls.clear()
             self._known.clear()
         for place in places:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -152,6 +152,8 @@ class MoeStep(Forward):
     out_dtype: np.dtype[Any]
     gate: Gate
     way: Way
+
+    filler: ClassVar[int | None] = 0xFF  # experts of -1: else they would multiply what lies there
 
     @property
     def n(self) -> int:

@@ -1,4 +1,4 @@
-"""What calls on this host run in: places of shared memory, the plans armed on them, and a run each.
+"""What calls on this host run by: the plans armed on a `Memory`, and a run each.
 
 `Place` and `Seat` outlive a call; `HostRun` is one of the host's, `GpuCall` what a stream's call
 goes by. Who hands them out is `local.LocalCalls`.
@@ -6,16 +6,14 @@ goes by. Who hands them out is `local.LocalCalls`.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from gemmd import errors
+from gemmd._layers.memory import Memory
 from gemmd._memory import interop
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
@@ -64,91 +62,54 @@ class Seat:
 
 
 class Place:
-    """Shared memory [x | result] and the device's scratch memory, with what is armed on them.
+    """A layer's armed plans on some memory."""
 
-    Attributes
-    ----------
-    memory : array or int
-        `io` in this process: its bytes, or its address on the GPU.
-    stream : int
-        The CUDA stream that used the place last, and `event_stream`, the same as torch's object.
-    """
-
-    def __init__(self, io: Buffer, scratch: Buffer, memory: Any) -> None:
-        self.io = io
-        self.scratch = scratch
+    def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.busy = threading.Lock()
-        self.rung: Armed | None = None  # by the host, until it has been waited for
         self.seats: dict[tuple[Forward, int], Seat] = {}  # by step, and which of its results
         self.calls = 0
         self.results = 0  # ever: each has a seat of its own, by this number
-        self.stream = -1
-        self.event_stream: Any = None
-
-    def fits(self, step: Forward) -> bool:
-        io, scratch = self.io.size_bytes, self.scratch.size_bytes
-        return bool(io >= step.io_bytes and scratch >= step.scratch_bytes)
 
     @property
     def captured(self) -> bool:
         return any(seat.captured for seat in self.seats.values())
 
-    def is_captured(self) -> bool:
-        """Whether the stream that used it last is being captured, just now."""
-        if self.event_stream is None:
-            return False
-        torch = interop.torch_module()
-        with torch.cuda.stream(self.event_stream):
-            return bool(torch._C._cuda_isCurrentStreamCapturing())
-
-    def finish(self) -> None:
-        """Waits for the run of a call that was interrupted: it still reads and writes here."""
-        if self.rung is not None:
-            with contextlib.suppress(errors.Error):  # its caller's
-                self.rung.wait()
-            self.rung = None
-
-    def settle(self) -> None:
-        """Waits until no stream uses the place."""
-        if self.event_stream is not None:
-            self.event_stream.synchronize()
-
 
 class HostRun:
-    """A call of the host's, rung: x is in. Its place, taken before, is busy until `result` has
-    returned or anything has raised.
+    """A call of the host's with x [m, k], rung: x is in. Its place's memory, taken before, is busy
+    until `result` has returned or anything has raised.
     """
 
     def __init__(self, place: Place, seat: Seat, step: Forward, x: npt.NDArray[Any]) -> None:
-        self._place = place
+        self._memory = memory = place.memory
         self._step = step
+        self._rows = len(x)
         self.armed = seat.armed
         place.calls = seat.used = place.calls + 1
         try:
-            place.finish()
-            np.copyto(place.memory[: step.x_bytes], x.reshape(-1).view(np.uint8))
-            place.rung = self.armed  # before: an interrupt between the two would leave it unknown
+            memory.finish()
+            step.bring(x, memory.mapped)
+            memory.rung = self.armed  # before: an interrupt between the two would leave it unknown
             self.armed.ring()
         except BaseException:
-            place.busy.release()
+            memory.busy.release()
             raise
 
     def result(self) -> tuple[npt.NDArray[Any], Report]:
         """[m, n], and the report; waits if there is none yet. Raises what the run failed with."""
-        place, step = self._place, self._step
+        memory = self._memory
         try:
             try:
                 self.armed.wait()
             except errors.Error:
-                place.rung = None
+                memory.rung = None
                 raise
-            place.rung = None
+            memory.rung = None
             report = first_report(self.armed).as_report()
-            got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
+            out = self._step.result_in(memory.mapped, self._rows).copy()
         finally:
-            place.busy.release()
-        return got.view(step.out_dtype).reshape(step.m, step.n), report
+            memory.busy.release()
+        return out, report
 
 
 def first_report(armed: Armed) -> ArmedReport:
@@ -169,7 +130,7 @@ class DirectResult:
     def __init__(self, torch: Any, tensor: Any, seat: Seat) -> None:
         self.seat = seat
         self.call_on = seat.armed.slot.call_on
-        self._tensor = tensor
+        self._tensor = self._shaped = tensor
         self._count = torch._C._storage_Use_Count
         self._storage = tensor.untyped_storage()  # kept: its number is that of a live object
         self._number = self._storage._cdata
@@ -190,30 +151,38 @@ class DirectResult:
         shared = None if sent is None else sent.shared_cache
         return not shared or all(one.cdata != self._number for one in shared.copy().values())
 
-    def handed_out(self, shape: tuple[int, ...]) -> Any:
+    def handed_out(self, shape: tuple[int, ...], rows: int) -> Any:
         """The result as the caller's tensor. No view of the kept one: what the caller's becomes a
         part of, as of a gradient's graph by `y += bias`, the kept one and the next result must not.
         """
-        if self._tensor.shape != shape:
-            self._tensor = self._tensor.view(shape).data
-            self._own_uses = self._count(self._number)  # the session has the first one, too
-        return self._tensor.data
+        if self._shaped.shape != shape:
+            self._shaped = self._tensor[:rows].view(shape).data
+            self._own_uses = self._count(self._number)
+        return self._shaped.data
 
 
 class GpuCall:
-    """All that a call with m rows of one type on one GPU needs, found by one look-up."""
+    """All that a call of a step on one GPU needs, found by one look-up."""
 
     def __init__(self, place: Place, seat: Seat, step: Forward) -> None:
         self.place = place
+        self.memory = place.memory
         self.seat = seat
         self.step = step
         self.in_dtype = interop.torch_dtype(step.in_dtype)
         self.out_dtype = interop.torch_dtype(step.out_dtype)
         self.call_on = seat.armed.slot.call_on
-        self.x_at, self.x_bytes = place.memory, step.x_bytes
-        self.d_at, self.d_bytes = place.memory + step.d_at, step.d_bytes
+        self.x_row_bytes, self.d_row_bytes = step.x_row_bytes, step.d_row_bytes
+        self.fills = step.filler is not None
+        self.x_at = place.memory.mapped
+        self.d_at = place.memory.mapped + step.d_at
+        self.copied = 0  # results, that might have stayed where they were
         self.results: list[DirectResult] = []
         self.most_results = MAX_RESULTS if step.d_bytes <= MAX_RESULT_BYTES else 0
+
+    def lacking_bytes(self, rows: int) -> int:
+        """Of x, behind that of a call, which the stream is to fill."""
+        return (self.step.m - rows) * self.x_row_bytes if self.fills else 0
 
     def free_result(self) -> DirectResult | None:
         for one in self.results:

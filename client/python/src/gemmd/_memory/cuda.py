@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,7 @@ _HANDLE_BYTES = 64
 _POINTER_LEGACY_IPC = 10  # CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
 _MPS_ENABLED = 133  # CU_DEVICE_ATTRIBUTE_MPS_ENABLED
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+_CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _CODES = {
     1: "CUDA_ERROR_INVALID_VALUE",
     201: "CUDA_ERROR_INVALID_CONTEXT",
@@ -195,6 +198,17 @@ class Driver:
             ctypes.byref(under_mps), ctypes.c_int(_MPS_ENABLED), ctypes.c_int(device)
         )
         return bool(code == 0 and under_mps.value == 0)  # older drivers do not know it
+
+    @contextmanager
+    def relaxed_capture(self) -> Iterator[None]:
+        """This thread may map memory although a stream is being captured, which that has no part in."""
+        mode = ctypes.c_int(_CAPTURE_RELAXED)
+        exchange = "cuThreadExchangeStreamCaptureMode"
+        self._call("allowing calls beside a capture", exchange, ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            self._call("restoring the capture's mode", exchange, ctypes.byref(mode))
 
     def wait_for_default_stream(self, device: int) -> None:
         self._enter(device)

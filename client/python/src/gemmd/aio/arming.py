@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gemmd import errors, native, words
 from gemmd._wire.programs import Priority, Rebind, rebindings
 from gemmd.aio.armed import Armed
-from gemmd.armed import REGION_TEXT, SLOTS, open_region
+from gemmd.armed import OLDER_SLOTS, REGION_TEXT, SLOTS, open_region
 from gemmd.report import PRIORITIES
 from gemmd.v1 import armed_service_pb2 as pb
 
@@ -27,6 +27,7 @@ class Arming:
         self._lock = asyncio.Lock()
         self._region: Any = None
         self._why: str | None = None
+        self._gpus: dict[str, str] = {}  # UUIDs, by the server's devices that plans were armed on
 
     @property
     def _session(self) -> Session:
@@ -61,7 +62,11 @@ class Arming:
                 session = self._session
                 await session.client.share_socket()  # its error says what to do on another host
                 request = pb.GetArmedRegionRequest(session_id=session.session_id, slots=SLOTS)
-                answer = await session.transport.ask(request, pb.ArmedRegion)
+                try:
+                    answer = await session.transport.ask(request, pb.ArmedRegion)
+                except errors.InvalidArgument:
+                    request.slots = OLDER_SLOTS
+                    answer = await session.transport.ask(request, pb.ArmedRegion)
                 self._region = await asyncio.to_thread(open_region, answer)
             return self._region
 
@@ -71,10 +76,7 @@ class Arming:
         region, session = await self.region(), self._session
         gpu = ""
         if by_stream:
-            devices = await session.client.devices()
-            gpu = next((one.gpu_uuid for one in devices if one.name == plan.device), "")
-            if gpu:
-                region.prepare(gpu)
+            gpu = await self._gpu_of(plan.device, region)
         request = pb.ArmPlanRequest(
             session_id=session.session_id,
             plan_id=plan.plan_id,
@@ -85,6 +87,16 @@ class Arming:
         message = await session.transport.ask(request, pb.ArmedPlan)
         slot = native.module().Slot(region, message.slot, by_stream, gpu)
         return Armed(session, plan, message, slot, by_stream)
+
+    async def _gpu_of(self, device: str, region: Any) -> str:
+        """The UUID of the GPU that a server's device is, prepared; "" of none. Asked for once."""
+        if device not in self._gpus:
+            found = await self._session.client.devices()
+            uuid = next((one.gpu_uuid for one in found if one.name == device), "")
+            if uuid:
+                region.prepare(uuid)
+            self._gpus[device] = uuid
+        return self._gpus[device]
 
     async def whole(self, error: errors.Error, slot: int) -> errors.Error:
         """A run's error with all of its message, of which the region holds the beginning."""

@@ -9,16 +9,18 @@ import pytest
 
 from gemmd import native
 
-FOLDER = Path(__file__).parents[3] / "build" / "cpu" / "tests" / "client" / "armed" / "fake_cuda"
+BUILDS = Path(__file__).parents[4] / "build"
+FOLDERS = [BUILDS / preset / "tests/client/armed/fake_cuda" for preset in ("cuda", "cpu")]
+FOLDER = next((one for one in FOLDERS if one.exists()), FOLDERS[0])
 
 
 @pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
-@pytest.mark.skipif(not FOLDER.exists(), reason="client_armed_stream_test is not built")
+@pytest.mark.skipif(not FOLDER.exists(), reason="gemmd_fake_cuda is not built")
 def test_layers_queue_their_work_on_streams():
     done = subprocess.run(
         [sys.executable, "-m", "tests.fake.gpu"],
-        cwd=Path(__file__).parents[1], env={**os.environ, "LD_LIBRARY_PATH": str(FOLDER)},
+        cwd=Path(__file__).parents[2], env={**os.environ, "LD_LIBRARY_PATH": str(FOLDER)},
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok test_") == 6
+    assert done.stdout.count("ok test_") == 8

@@ -7,7 +7,7 @@ import gemmd
 from gemmd import native
 from gemmd.ops import Granularity
 
-from .conftest import QUICK
+from ..conftest import QUICK
 from .test_by_row import KINDS, WIDTHS, blocks, error_of_rows, kinds, rounded, stored
 
 needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())

@@ -12,7 +12,7 @@ import gemmd.aio
 from gemmd import native
 from gemmd.ops import Granularity
 
-from .conftest import QUICK
+from ..conftest import QUICK
 
 needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 E4M3, ROW = gemmd.float8_e4m3fn, Granularity.PER_ROW

@@ -6,7 +6,7 @@ import pytest
 import gemmd
 from gemmd import native
 
-from .conftest import QUICK
+from ..conftest import QUICK
 
 needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 

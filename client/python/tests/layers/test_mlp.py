@@ -7,8 +7,8 @@ import gemmd
 from gemmd import native
 from gemmd._wire import methods
 
-from .conftest import QUICK
-from .fake.machine import Refused
+from ..conftest import QUICK
+from ..fake.machine import Refused
 
 needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 
@@ -60,17 +60,17 @@ def test_a_new_row_count_takes_the_plan_of_another_at_the_servers_limit(
     armed = not mlp.why_not_armed()
     server = arming_fake if armed else fake
     limit = ("RESOURCE_EXHAUSTED", "tenant default has 3 plans, limit 3", "PLAN_LIMIT")
-    for rows in (1, 2, 3):
+    for rows in (1, 2, 4):
         mlp(random.standard_normal((rows, 40), "f4"))
     before = server.count(methods.DELETE_PLAN)
     server.fail(method, *limit, times=2)
-    x = random.standard_normal((4, 40), "f4")
+    x = random.standard_normal((8, 40), "f4")
     assert relative_error(mlp(x), exact(x, gate, up, down)) < 1e-5
     if armed or method == methods.CREATE_PLAN:
         assert server.count(methods.DELETE_PLAN) == before + 2
     server.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "takes 3 min", "PROGRAM_LIMIT")
     with pytest.raises(gemmd.ResourceExhausted, match="takes 3 min"):
-        mlp(random.standard_normal((5, 40), "f4"))
+        mlp(random.standard_normal((16, 40), "f4"))
     calls = server.count(methods.CREATE_PLAN)
     assert relative_error(mlp(x), exact(x, gate, up, down)) < 1e-5
     assert server.count(methods.CREATE_PLAN) == calls
