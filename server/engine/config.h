@@ -20,8 +20,8 @@ struct Limits {
   int max_sessions = 256;
   int max_buffers = 65536;
   int64_t max_buffer_bytes = 0;  // 0: bounded by the devices alone
-  int max_plans = 16384;
-  int max_armed = 16384;
+  int max_plans = 65536;
+  int max_armed = 65536;
   int max_queued_programs = 4096;
   int max_streams = 512;
   int window_batches = 64;

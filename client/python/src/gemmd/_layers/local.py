@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MAX_SEATS = 64  # armed at once on one place; row counts up to 4096 are planned as 59
-COPIED_FIRST = 32  # results of a step: memory of its own for one takes as long as a thousand copies
+GRAPHS = -1  # the lane of what is captured
 MAX_KNOWN = 256  # shapes whose calls take the short way
 MAX_KEPT_BYTES = 16 << 20  # of results on one place
 LONG_UNUSED = 256  # calls of a place, after which a result makes room for another
@@ -54,6 +54,7 @@ class Known:
         self.shape = shape
         self.rows = rows
         self.x_bytes = rows * call.x_row_bytes
+        self.d_bytes = rows * call.d_row_bytes
         self.lacking_bytes = call.lacking_bytes(rows)
 
 
@@ -69,10 +70,11 @@ class LocalCalls:
         self._host: list[Place] = []
         self._gpu: dict[Memory, Place] = {}  # in the session's
         self._captured: dict[int, Place] = {}  # for graphs, by the GPU's ordinal here
-        # By the plan's rows, x's dtype and GPU, and whether graphs have it.
-        self._gpu_calls: dict[tuple[int, Any, int, bool], GpuCall] = {}
-        # Those that `again` knows: by x's shape, dtype and GPU.
-        self._known: dict[tuple[Any, Any, int], Known] = {}
+        # By the plan's rows, x's dtype and GPU, and the lane.
+        self._gpu_calls: dict[tuple[int, Any, int, int], GpuCall] = {}
+        self._warm: set[tuple[int, Any]] = set()  # rows and dtypes that were called
+        # Those that `again` knows: by x's shape, dtype and GPU, and the stream.
+        self._known: dict[tuple[Any, Any, int, int], Known] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring
         self._neighbours.add(self)
 
@@ -141,28 +143,36 @@ class LocalCalls:
         torch = sys.modules.get("torch")
         if torch is None or type(x) is not torch.Tensor or not self._known:
             return None
-        device = x.get_device()
-        known = self._known.get((x.shape, x.dtype, device))
-        native = torch._C
-        if known is None or native._cuda_getDevice() != device or x.requires_grad:
+        device, native = x.get_device(), torch._C
+        if native._cuda_getDevice() != device or x.requires_grad:
             return None
-        call = known.call
-        place, seat, memory = call.place, call.seat, call.memory
         stream = native._cuda_getCurrentRawStream(device)
+        known = self._known.get((x.shape, x.dtype, device, stream))
+        if known is None or not x.is_contiguous() or x.is_neg():
+            return None
+        call, place = known.call, known.call.place
+        seat, memory = call.seat, call.memory
         with self._lock, memory.order:
-            if memory.stream != stream or not seat.alive or not x.is_contiguous() or x.is_neg():
+            if memory.stream != stream or not seat.alive:
+                return None
+            if native._cuda_isCurrentStreamCapturing():
                 return None
             direct = call.free_result()
-            if direct is None or native._cuda_isCurrentStreamCapturing():
+            if direct is not None:
+                seat, out, result = direct.seat, None, (0, 0, 0)
+            elif call.wants_result():
                 return None
-            place.calls = seat.used = direct.seat.used = place.calls + 1
+            else:
+                out = torch.empty(known.shape, dtype=call.out_dtype, device=x.device)
+                result = out.data_ptr(), call.d_at, known.d_bytes
+            place.calls = call.seat.used = seat.used = place.calls + 1
             try:
-                direct.call_on(
-                    stream, call.x_at, x.data_ptr(), known.x_bytes, 0, 0, 0, known.lacking_bytes
+                seat.armed.slot.call_on(
+                    stream, call.x_at, x.data_ptr(), known.x_bytes, *result, known.lacking_bytes
                 )
             except errors.Error as error:
-                raise self._whole(error, direct.seat) from None
-            return direct.handed_out(known.shape, known.rows)
+                raise self._whole(error, seat) from None
+            return out if direct is None else direct.handed_out(known.shape, known.rows)
 
     def on_gpu(self, x: Any, m: int, copied: bool = False) -> Any:
         """x [.., k] of m rows to [.., n], on the current stream, which alone waits. `copied`: to
@@ -175,7 +185,8 @@ class LocalCalls:
         stream = torch._C._cuda_getCurrentRawStream(device)
         capturing = torch._C._cuda_isCurrentStreamCapturing()
         with self._lock:
-            call = self._call_of(torch, x.dtype, m, device, capturing)
+            lane = GRAPHS if capturing else self._neighbours.lane_of(device, stream)
+            call = self._call_of(x.dtype, m, device, lane)
             place, given = call.place, x
             if x.dtype is not call.in_dtype:
                 x = x.to(call.in_dtype)
@@ -189,7 +200,9 @@ class LocalCalls:
             place.calls = call.seat.used = place.calls + 1
             direct = None
             if not capturing and not copied:
-                direct = call.free_result() or self._add_result(torch, call, device)
+                direct = call.free_result()
+                if direct is None and call.wants_result():
+                    direct = self._add_result(torch, call, device)
             if direct is None:
                 out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
                 seat, result = call.seat, (out.data_ptr(), call.d_at, m * call.d_row_bytes)
@@ -203,26 +216,20 @@ class LocalCalls:
                     seat.armed.slot.call_on(stream, *into, *result, lacking)
                 except errors.Error as error:
                     raise self._whole(error, seat) from None
-            if direct is None:
-                return out
-            if x.dtype is given.dtype:
-                self._know((given.shape, x.dtype, device), Known(call, shape, m))
-            return direct.handed_out(shape, m)
+            if x.dtype is given.dtype and not capturing and not copied:
+                self._know((given.shape, x.dtype, device, stream), Known(call, shape, m))
+            return out if direct is None else direct.handed_out(shape, m)
 
     def _whole(self, error: errors.Error, seat: Seat) -> errors.Error:
         return self._session.arming.whole(error, seat.armed.slot_index)
 
-    def _know(self, key: tuple[Any, Any, int], known: Known) -> None:
+    def _know(self, key: tuple[Any, Any, int, int], known: Known) -> None:
         if len(self._known) >= MAX_KNOWN and key not in self._known:
             self._known.clear()
         self._known[key] = known
 
     def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
         """Memory for one more result; None if there is enough of it, or none to be had."""
-        call.forget()
-        call.copied += 1
-        if call.copied <= COPIED_FIRST or len(call.results) >= call.most_results:
-            return None
         if not self._has_room(call.place, call.step):
             return None
         step = call.step
@@ -256,35 +263,35 @@ class LocalCalls:
             self._give_up(place, key)
         return True
 
-    def _call_of(self, torch: Any, dtype: Any, m: int, device: int, capturing: bool) -> GpuCall:
+    def _call_of(self, dtype: Any, m: int, device: int, lane: int) -> GpuCall:
         rows = rows_.planned(m)
-        if capturing and (rows, dtype, device, False) not in self._gpu_calls:
+        if lane == GRAPHS and (rows, dtype) not in self._warm:
             raise errors.FailedPrecondition(
                 f"a graph is being captured and {self._alive()!r} was not called with {m} rows of"
                 f" {dtype} before: call it once with that many first",
                 reason="NOT_WARM",
             )
-        # Nobody sees when a graph is replayed: it must not have the session's memory.
-        call = self._gpu_calls.get((rows, dtype, device, capturing))
+        call = self._gpu_calls.get((rows, dtype, device, lane))
         if call is None or not call.seat.alive:
-            call = self._prepare(dtype, rows, device, capturing)
+            call = self._prepare(dtype, rows, device, lane)
         return call
 
-    def _prepare(self, dtype: Any, rows: int, device: int, capturing: bool) -> GpuCall:
+    def _prepare(self, dtype: Any, rows: int, device: int, lane: int) -> GpuCall:
         """What a first call with so many rows needs, which takes some milliseconds."""
         layer = self._alive()
         narrowing.warn_of(x=dtype)
         sent = layer.dtype_for(narrowing.activations_as(dtype))
         step = layer.step(rows, sent, "device_shared")
-        if capturing:
+        if lane == GRAPHS:  # nobody sees when one is replayed: it must not have the session's memory
             with cuda.driver().relaxed_capture():
                 place = self._place_of_graphs(step, device)
                 seat = self._seat(place, step, True)
             seat.captured = True
         else:
-            place = self._shared_place(step, device)
+            place = self._shared_place(step, device, lane)
             seat = self._seat(place, step, True)
-        key = rows, dtype, device, capturing
+        self._warm.add((rows, dtype))
+        key = rows, dtype, device, lane
         before = self._gpu_calls.get(key)
         call = GpuCall(place, seat, step)
         if before is not None and before.place is place:  # its first seat was given up
@@ -292,9 +299,9 @@ class LocalCalls:
         self._gpu_calls[key] = call
         return call
 
-    def _shared_place(self, step: Forward, device: int) -> Place:
+    def _shared_place(self, step: Forward, device: int, lane: int) -> Place:
         memory = self._neighbours.join(
-            device, step, lambda io, scratch: self._make("device_shared", io, scratch)
+            (device, lane), step, lambda io, scratch: self._make("device_shared", io, scratch)
         )
         if memory in self._gpu:
             self._neighbours.leave(memory)  # once is enough

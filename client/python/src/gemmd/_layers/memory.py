@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gemmd.session import Session
 
 LEAST_BYTES = 8 << 20  # of the session's
+MAX_LANES = 4  # of streams: more take turns in memory of others
 
 
 class Memory:
@@ -108,8 +109,9 @@ class Neighbours:
         self._lock = threading.Lock()
         self._calls: weakref.WeakSet[LocalCalls] = weakref.WeakSet()
         self._idle: defaultdict[str, IdlePlaces] = defaultdict(IdlePlaces)  # by the server's device
-        # By the GPU's ordinal here, and the bytes of `io` and `scratch`.
-        self._shared: dict[tuple[int, int, int], _Shared] = {}
+        self._lanes: dict[int, dict[int, int]] = {}  # by the GPU's ordinal here and stream
+        # By the GPU and lane, and the bytes of `io` and `scratch`.
+        self._shared: dict[tuple[tuple[int, int], int, int], _Shared] = {}
 
     def add(self, calls: LocalCalls) -> None:
         with self._lock:
@@ -141,11 +143,26 @@ class Neighbours:
         with self._lock:
             self._idle[device].give(place)
 
-    def join(self, device: int, step: Forward, make: Callable[[int, int], Memory]) -> Memory:
-        """The session's memory on a GPU for such a step, until `leave`; made with so many bytes for
-        `io` and for `scratch` if there is none.
+    def lane_of(self, device: int, stream: int) -> int:
+        """Which of a GPU's memories the calls of a stream have: streams wait for one another where
+        there are more of them than lanes.
         """
-        key = device, _room(step.io_bytes), _room(step.scratch_bytes)
+        lanes = self._lanes.get(device)
+        if lanes is not None and lanes.get(stream) is not None:
+            return lanes[stream]
+        with self._lock:
+            lanes = self._lanes.setdefault(device, {})
+            if stream not in lanes:
+                lanes[stream] = len(lanes) % MAX_LANES
+            return lanes[stream]
+
+    def join(
+        self, lane: tuple[int, int], step: Forward, make: Callable[[int, int], Memory]
+    ) -> Memory:
+        """The session's memory for such a step in a lane of a GPU, until `leave`; made with so many
+        bytes for `io` and for `scratch` if there is none.
+        """
+        key = lane, _room(step.io_bytes), _room(step.scratch_bytes)
         with self._lock:
             shared = self._shared.get(key)
             if shared is None:

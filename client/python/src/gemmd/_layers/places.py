@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_RESULTS = 3  # of one step that are alive at once without a copy
 MAX_RESULT_BYTES = 4 << 20  # larger ones are copied: it costs them little
+COPIED_FIRST = 32  # results of a step, before one stays where it is
 MOST_SECONDS_TO_A_REPORT = 0.01
 
 
@@ -192,6 +193,17 @@ class GpuCall:
                 one.seat.alive = False
                 self.most_results = 0  # a caller who does so gets copies from now on
         return None
+
+    def wants_result(self) -> bool:
+        """Whether to make another, now and then: it takes as long as a thousand copies."""
+        self.forget()
+        if len(self.results) >= self.most_results:
+            return False
+        self.copied += 1
+        if self.copied <= COPIED_FIRST:
+            return False
+        self.copied = COPIED_FIRST if self.results else 0  # in a row, once there is one
+        return True
 
     def forget(self) -> None:
         """Lets go of the results whose seats were given up."""
