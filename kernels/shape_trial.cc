@@ -27,8 +27,8 @@ constexpr double kDoubtSeconds = 2.5e-6;
 
 enum Slot { kA, kAScales, kB, kBScales, kD, kFlush, kSlots };
 
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
+int64_t DivideUp(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t RoundUp(int64_t value, int64_t step) { return DivideUp(value, step) * step; }
 
 int64_t SpanBytes(const TensorRef& tensor) { return TouchedBytes(tensor)->end; }
 
@@ -210,7 +210,7 @@ double DropSlower(int rounds, std::vector<Contender*>& near) {
 
 MatmulOp TrialMatmul(const TuneShape& shape) {
   const auto [m, n, k, out] = shape;
-  const int64_t blocks = CeilDiv(k, kScaleBlock);
+  const int64_t blocks = DivideUp(k, kScaleBlock);
   const int64_t rows = RoundUp(m, 4);  // scales of A as TMA reads them: along the rows
   MatmulOp op;
   op.a = {.values = {.slot = kA,
@@ -229,7 +229,7 @@ MatmulOp TrialMatmul(const TuneShape& shape) {
           .granularity = ScaleGranularity::kBlock128x128,
           .scales = TensorRef{.slot = kBScales,
                               .dtype = DType::kF32,
-                              .shape = MakeDims({CeilDiv(n, kScaleBlock), blocks}),
+                              .shape = MakeDims({DivideUp(n, kScaleBlock), blocks}),
                               .strides = MakeDims({blocks, 1})}};
   op.d = {.slot = kD, .dtype = out, .shape = MakeDims({m, n}), .strides = MakeDims({n, 1})};
   return op;

@@ -9,7 +9,6 @@
 namespace gemmd::server {
 namespace {
 
-using kernels::Access;
 using kernels::Op;
 
 constexpr int kNone = -1;
@@ -34,24 +33,24 @@ class History {
 
   // Calls `fn` with each op that `tensor` has to stay behind: one of each lane at most and range.
   template <typename Fn>
-  void ForEachBefore(const kernels::TensorRef& tensor, Access access, Fn fn) const {
+  void ForEachBefore(const kernels::TensorRef& tensor, kernels::Access access, Fn fn) const {
     const auto found = slots_.find(tensor.slot);
     if (found == slots_.end()) return;
     const auto touched = *kernels::TouchedBytes(tensor);
     for (const Range& range : found->second) {
       if (!range.Overlaps(touched.begin, touched.end)) continue;
       for (const int op : range.written) fn(op);
-      if (access == Access::kRead) continue;
+      if (access == kernels::Access::kRead) continue;
       for (const int op : range.read) fn(op);
     }
   }
 
-  void Add(const kernels::TensorRef& tensor, Access access, int op, int lane) {
+  void Add(const kernels::TensorRef& tensor, kernels::Access access, int op, int lane) {
     const auto touched = *kernels::TouchedBytes(tensor);
     if (touched.begin >= touched.end) return;
     std::vector<Range>& ranges = slots_[tensor.slot];
     Range& range = RangeOf(ranges, touched.begin, touched.end);
-    (access == Access::kWrite ? range.written : range.read)[lane] = op;
+    (access == kernels::Access::kWrite ? range.written : range.read)[lane] = op;
   }
 
  private:
@@ -92,7 +91,7 @@ std::vector<std::vector<int>> Behind(absl::Span<const Op> ops, absl::Span<const 
   std::vector<int> last(num_lanes);
   for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
     std::fill(last.begin(), last.end(), kNone);
-    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, Access access) {
+    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
       history.ForEachBefore(tensor, access, [&](int op) {
         if (op != kNone && lanes[op] != lanes[i]) last[lanes[op]] = std::max(last[lanes[op]], op);
       });
@@ -100,7 +99,7 @@ std::vector<std::vector<int>> Behind(absl::Span<const Op> ops, absl::Span<const 
     for (const int op : last) {
       if (op != kNone) behind[i].push_back(op);
     }
-    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, Access access) {
+    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
       history.Add(tensor, access, i, lanes[i]);
     });
   }

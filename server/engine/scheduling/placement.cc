@@ -10,19 +10,18 @@
 namespace gemmd::server {
 namespace {
 
-using kernels::Access;
 using kernels::Op;
 
 // Of an op that no device can do as a whole, in a program whose other ops run elsewhere.
-absl::Status OtherDeviceOfOp(size_t index, const Op& op, Access access, const Device& home,
+absl::Status OtherDeviceOfOp(size_t index, const Op& op, kernels::Access access, const Device& home,
                              const Device& device) {
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat(
           "op ", index, " (", Text(kernels::Name(op)), ") ",
-          access == Access::kWrite ? "writes" : "reads", " a buffer on ", home.name(),
+          access == kernels::Access::kWrite ? "writes" : "reads", " a buffer on ", home.name(),
           ", and runs on ", device.name(),
           ", where it writes; an op runs on one device: put a Copy ",
-          access == Access::kWrite ? "op behind it, whose src" : "op before it, whose dst",
+          access == kernels::Access::kWrite ? "op behind it, whose src" : "op before it, whose dst",
           " is a buffer on ", device.name())),
       reason::kOtherDevice);
 }
@@ -55,9 +54,9 @@ Home HomeOf(const Op& op, const SlotTable& slots) {
   Device* read = nullptr;
   Device* written = nullptr;
   bool one_side = std::holds_alternative<kernels::MatmulOp>(op);
-  kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, Access access) {
+  kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
     Device* const device = &slots.slot(tensor.slot).ref.buffer->device();
-    Device*& first = access == Access::kWrite ? written : read;
+    Device*& first = access == kernels::Access::kWrite ? written : read;
     if (first == nullptr) first = device;
     one_side &= first == device;
   });
@@ -74,22 +73,22 @@ Device& DeviceOf(absl::Span<const Op> ops, const SlotTable& slots) {
 }
 
 // Whether an op that runs elsewhere may name a tensor there.
-bool Reaches(const Op& op, Access access) {
-  return access == Access::kRead ? std::holds_alternative<kernels::CopyOp>(op)
-                                 : std::holds_alternative<kernels::MatmulOp>(op);
+bool Reaches(const Op& op, kernels::Access access) {
+  return access == kernels::Access::kRead ? std::holds_alternative<kernels::CopyOp>(op)
+                                          : std::holds_alternative<kernels::MatmulOp>(op);
 }
 
-absl::Status OtherDevice(size_t index, const Op& op, Access access, const Device& home,
+absl::Status OtherDevice(size_t index, const Op& op, kernels::Access access, const Device& home,
                          const Device& device) {
   const std::string what =
       absl::StrCat("op ", index, " (", Text(kernels::Name(op)), ") ",
-                   access == Access::kWrite ? "writes" : "reads", " a buffer on ", home.name(),
-                   ", and the program runs on ", device.name(),
-                   access == Access::kWrite ? ", where it writes first" : "",
+                   access == kernels::Access::kWrite ? "writes" : "reads", " a buffer on ",
+                   home.name(), ", and the program runs on ", device.name(),
+                   access == kernels::Access::kWrite ? ", where it writes first" : "",
                    "; a program runs on one device: ");
   return WithReason(
       absl::InvalidArgumentError(
-          access == Access::kWrite
+          access == kernels::Access::kWrite
               ? absl::StrCat(what, "send what writes on ", home.name(), " as a program of its own")
               : absl::StrCat(what, "put a Copy op before it, whose dst is a buffer on ",
                              device.name())),
@@ -102,7 +101,7 @@ absl::StatusOr<Placement> Place(absl::Span<const Op> ops, const SlotTable& slots
   Placement placement{.device = &DeviceOf(ops, slots)};
   absl::Status status;
   for (size_t i = 0; i < ops.size() && status.ok(); ++i) {
-    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, Access access) {
+    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
       const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
       if (&buffer.device() == placement.device || !status.ok()) return;
       status = Reaches(ops[i], access)
@@ -123,7 +122,7 @@ bool IsSplit(absl::Span<const Op> ops, const SlotTable& slots) {
 absl::StatusOr<Placement> PlaceOne(const Op& op, size_t index, const SlotTable& slots) {
   Placement placement{.device = HomeOf(op, slots).device};
   absl::Status status = CheckTarget(index, op, *placement.device, slots);
-  kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, Access access) {
+  kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
     const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
     if (&buffer.device() == placement.device || !status.ok()) return;
     status = Reaches(op, access)

@@ -20,7 +20,7 @@
 namespace gemmd::server {
 namespace {
 
-constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxTokenNameBytes = 64;
 constexpr char kForm[] =
     "write sha256:<64 hex digits> <name> <tenant> <user|observer|admin> [expires=<RFC 3339 time>]";
 
@@ -45,7 +45,7 @@ bool ParseHash(absl::string_view text, TokenHash& hash) {
 }
 
 bool IsName(absl::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
+  return !name.empty() && name.size() <= kMaxTokenNameBytes &&
          std::all_of(name.begin(), name.end(),
                      [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
 }
@@ -69,8 +69,8 @@ absl::StatusOr<TokenEntry> ParseLine(int number, absl::string_view line,
     return Wrong(number, absl::StrCat("the first word is not a SHA-256; ", kForm));
   }
   if (!IsName(words[1])) {
-    return Wrong(number, absl::StrCat("the name ", Shown(words[1]), " is not 1 to ", kMaxNameBytes,
-                                      " printable characters"));
+    return Wrong(number, absl::StrCat("the name ", Shown(words[1]), " is not 1 to ",
+                                      kMaxTokenNameBytes, " printable characters"));
   }
   entry.name = std::string(words[1]);
   entry.tenant = std::string(words[2]);

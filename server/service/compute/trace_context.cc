@@ -13,7 +13,7 @@ constexpr size_t kTraceBytes = 32;
 constexpr size_t kSpanAt = kTraceAt + kTraceBytes + 1;
 constexpr size_t kSpanBytes = 16;
 constexpr size_t kFlagsAt = kSpanAt + kSpanBytes + 1;
-constexpr size_t kBytes = kFlagsAt + 2;
+constexpr size_t kContextBytes = kFlagsAt + 2;
 
 bool IsHex(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
@@ -25,7 +25,7 @@ bool IsZero(std::string_view text) { return text.find_first_not_of('0') == std::
 }  // namespace
 
 std::optional<TraceContext> TraceContext::Parse(std::string_view header) {
-  if (header.size() < kBytes) return std::nullopt;
+  if (header.size() < kContextBytes) return std::nullopt;
   const std::string_view version = header.substr(0, 2);
   const std::string_view trace = header.substr(kTraceAt, kTraceBytes);
   const std::string_view span = header.substr(kSpanAt, kSpanBytes);
@@ -35,7 +35,8 @@ std::optional<TraceContext> TraceContext::Parse(std::string_view header) {
     return std::nullopt;
   }
   if (version == "ff" || IsZero(trace) || IsZero(span)) return std::nullopt;
-  if (header.size() > kBytes && (version == "00" || header[kBytes] != '-')) return std::nullopt;
+  if (header.size() > kContextBytes && (version == "00" || header[kContextBytes] != '-'))
+    return std::nullopt;
   return TraceContext{std::string(trace), std::string(span), std::string(flags)};
 }
 

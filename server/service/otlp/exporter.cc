@@ -21,7 +21,7 @@ namespace gemmd::server {
 namespace {
 
 constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-constexpr absl::Duration kPatience = absl::Seconds(5);  // for one attempt
+constexpr absl::Duration kAttemptPatience = absl::Seconds(5);  // for one attempt
 constexpr int kAttempts = 4;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(250);
 constexpr absl::Duration kLongestPause = absl::Seconds(4);
@@ -140,7 +140,7 @@ grpc::Status OtlpExporter::Export(const otlp::ExportTraceServiceRequest& request
   grpc::ClientContext context;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time deadline = std::min(absl::Now() + kPatience, end_);
+    const absl::Time deadline = std::min(absl::Now() + kAttemptPatience, end_);
     context.set_deadline(absl::ToChronoTime(deadline));
     under_way_ = &context;
   }

@@ -29,7 +29,7 @@ std::string AddressText(const addrinfo& info, absl::string_view port) {
 }
 
 // Name and port of a target that is one; the port is empty otherwise.
-std::pair<std::string, std::string> Split(absl::string_view target) {
+std::pair<std::string, std::string> HostAndPort(absl::string_view target) {
   if (ReachOf(target) != Reach::kNetwork) return {};
   if (!absl::ConsumePrefix(&target, "dns:///")) absl::ConsumePrefix(&target, "dns:");
   const size_t colon = target.find(':');
@@ -43,10 +43,10 @@ std::pair<std::string, std::string> Split(absl::string_view target) {
 
 }  // namespace
 
-std::string NameOf(const std::string& target) { return Split(target).first; }
+std::string NameOf(const std::string& target) { return HostAndPort(target).first; }
 
 absl::StatusOr<std::vector<std::string>> LookUpTarget(const std::string& target) {
-  const auto [host, port] = Split(target);
+  const auto [host, port] = HostAndPort(target);
   if (port.empty()) return std::vector<std::string>{target};
   const addrinfo hints = {.ai_flags = AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM};
   addrinfo* list = nullptr;

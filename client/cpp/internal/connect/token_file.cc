@@ -19,7 +19,7 @@
 namespace gemmd::client {
 namespace {
 
-constexpr size_t kShortest = 32;  // what the server takes: 128 bits in hex
+constexpr size_t kShortestToken = 32;  // what the server takes: 128 bits in hex
 constexpr size_t kLongest = 4096;
 constexpr absl::Duration kBetweenLooks = absl::Seconds(1);
 
@@ -47,9 +47,9 @@ absl::StatusOr<std::string> ParseToken(absl::string_view text, absl::string_view
         "does not hold one token alone: there is a blank, a second line or a byte that is "
         "not visible ASCII in it");
   }
-  if (token.size() < kShortest || token.size() > kLongest) {
-    return refuse("has a token of ", token.size(), " characters, not ", kShortest, " to ", kLongest,
-                  "; `gemmctl token` makes one");
+  if (token.size() < kShortestToken || token.size() > kLongest) {
+    return refuse("has a token of ", token.size(), " characters, not ", kShortestToken, " to ",
+                  kLongest, "; `gemmctl token` makes one");
   }
   return std::string(token);
 }

@@ -19,7 +19,7 @@
 namespace gemmd::client {
 namespace {
 
-constexpr size_t kBulkBytes = 256 << 10;  // as for uploads
+constexpr size_t kBulkDownloadBytes = 256 << 10;  // as for uploads
 
 absl::Status Checksum(int64_t offset_bytes) {
   absl::Status status = absl::DataLossError(absl::StrCat(
@@ -69,8 +69,9 @@ class Download {
     request.set_offset_bytes(offset_bytes_ + done_);
     request.set_length_bytes(Size() - done_);
     request.set_chunk_bytes(options_.chunk_bytes);
-    const std::shared_ptr<grpc::Channel> channel =
-        data_.size() >= kBulkBytes ? session_.connection().bulk() : session_.connection().channel();
+    const std::shared_ptr<grpc::Channel> channel = data_.size() >= kBulkDownloadBytes
+                                                       ? session_.connection().bulk()
+                                                       : session_.connection().channel();
     grpc::ClientContext context;
     Prepare(session_.client(), context, options_.call, deadline_);
     const auto stream = RawServerStream(*channel, kDownloadMethod, context,
