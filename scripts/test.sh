@@ -120,4 +120,5 @@ done
 [ ${#listings[@]} -gt 0 ] || exit 0
 stage "$*" "every test"
 scripts/joined_tests.py "$joined" "${listings[@]}"
-ctest --test-dir "$joined" -j "$jobs" --output-on-failure --no-tests=error
+# Twice as many as cores: most tests wait more than they work.
+ctest --test-dir "$joined" -j $((2 * jobs)) --output-on-failure --no-tests=error
