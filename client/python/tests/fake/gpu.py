@@ -273,6 +273,19 @@ def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:
         assert not server.arming.armed and not server.plans
 
 
+def test_the_first_results_are_copied() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        places.COPIED_FIRST = 5
+        for turn in range(8):
+            x = FakeTensor(np.full((2, 40), turn, "f4"))
+            y = linear(x)
+            torch.streams[0].settle()
+            np.testing.assert_array_equal(y.array, x.array)
+            assert len(server.arming.armed) == 1 + (turn >= 5)
+            del y
+
+
 def test_results_are_copied_where_memory_cannot_be_handed_over() -> None:
     w = np.eye(40, dtype="f4")
     from_dlpack.works = False

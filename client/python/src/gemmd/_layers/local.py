@@ -160,9 +160,10 @@ class LocalCalls:
             direct = call.free_result()
             if direct is not None:
                 seat, out, result = direct.seat, None, (0, 0, 0)
-            elif call.wants_result():
+            elif call.lacks_result():
                 return None
             else:
+                call.copied += 1
                 out = torch.empty(known.shape, dtype=call.out_dtype, device=x.device)
                 result = out.data_ptr(), call.d_at, known.d_bytes
             place.calls = call.seat.used = seat.used = place.calls + 1
@@ -201,9 +202,10 @@ class LocalCalls:
             direct = None
             if not capturing and not copied:
                 direct = call.free_result()
-                if direct is None and call.wants_result():
+                if direct is None and call.lacks_result():
                     direct = self._add_result(torch, call, device)
             if direct is None:
+                call.copied += 1
                 out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
                 seat, result = call.seat, (out.data_ptr(), call.d_at, m * call.d_row_bytes)
             else:
@@ -230,7 +232,8 @@ class LocalCalls:
 
     def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
         """Memory for one more result; None if there is enough of it, or none to be had."""
-        if not self._has_room(call.place, call.step):
+        if len(call.results) >= call.most_results or not self._has_room(call.place, call.step):
+            call.copied = 0
             return None
         step = call.step
         with torch.inference_mode(False):  # others than this caller get it, too

@@ -177,7 +177,7 @@ class GpuCall:
         self.fills = step.filler is not None
         self.x_at = place.memory.mapped
         self.d_at = place.memory.mapped + step.d_at
-        self.copied = 0  # results, that might have stayed where they were
+        self.copied = 0  # results, since one could not be made
         self.results: list[DirectResult] = []
         self.most_results = MAX_RESULTS if step.d_bytes <= MAX_RESULT_BYTES else 0
 
@@ -194,16 +194,9 @@ class GpuCall:
                 self.most_results = 0  # a caller who does so gets copies from now on
         return None
 
-    def wants_result(self) -> bool:
-        """Whether to make another, now and then: it takes as long as a thousand copies."""
-        self.forget()
-        if len(self.results) >= self.most_results:
-            return False
-        self.copied += 1
-        if self.copied <= COPIED_FIRST:
-            return False
-        self.copied = COPIED_FIRST if self.results else 0  # in a row, once there is one
-        return True
+    def lacks_result(self) -> bool:
+        """Whether to make another: it takes as long as a thousand copies."""
+        return self.copied >= COPIED_FIRST and len(self.results) < self.most_results
 
     def forget(self) -> None:
         """Lets go of the results whose seats were given up."""
