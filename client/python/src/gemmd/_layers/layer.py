@@ -99,6 +99,11 @@ class Layer(Unpickled):
     name: str  # "" if it has none
     _held: Any  # the weights' buffer or buffers, as a step takes them
 
+    @property
+    def held(self) -> tuple[Buffer, ...]:
+        """Those of the weights."""
+        return self._held if isinstance(self._held, tuple) else (self._held,)
+
     def result_dtype(self, sent: np.dtype[Any]) -> np.dtype[Any]:
         """What comes back for x sent in that type."""
         return sent if self._out_dtype is None else self._out_dtype

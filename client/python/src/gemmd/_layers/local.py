@@ -24,11 +24,13 @@ import numpy.typing as npt
 from gemmd import errors
 from gemmd._layers import rows as rows_
 from gemmd._layers.kept import OF_PLANS
-from gemmd._layers.memory import Memory, neighbours
+from gemmd._layers.memory import Memory, SharedPlan, neighbours
 from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
 from gemmd._memory import cuda, interop
 from gemmd._ops import narrowing
+from gemmd._wire.programs import Rebind
 from gemmd.ops import Op
+from gemmd.plan import Plan
 from gemmd.report import Report
 from gemmd.tensor import Tensor
 
@@ -345,15 +347,31 @@ class LocalCalls:
         giver = place if result is None else None
         if giver is not None and len(place.seats) >= MAX_SEATS:
             self._unseat(place)
-        program: list[Op] = self._alive().program(step, place.memory.io, place.memory.scratch, result)
-        plan = self._in_room(giver, lambda: self._session.plan(program, "layer"))
+        layer, memory = self._alive(), place.memory
+
+        def made() -> Plan:
+            program: list[Op] = layer.program(step, memory.io, memory.scratch, result)
+            return self._in_room(giver, lambda: self._session.plan(program, "layer"))
+
+        rebind: Rebind = {}
+        if memory in self._gpu and result is None:
+            shared = self._neighbours.take_plan(
+                memory, step, lambda: SharedPlan(made(), layer.held)
+            )
+            plan, rebind = shared.plan, shared.rebound_to(layer.held)
+
+            def drop() -> None:
+                self._neighbours.give_plan(memory, step)
+        else:
+            plan = made()
+            drop = plan.delete
         try:
-            armed = self._in_room(giver, lambda: plan.arm(by_stream=by_stream))
+            armed = self._in_room(giver, lambda: plan.arm(rebind, by_stream=by_stream))
         except BaseException:
-            plan.delete()
+            drop()
             raise
         lent = None if result is None else result.owner
-        seat = place.seats[step, which] = Seat(plan, armed, lent)
+        seat = place.seats[step, which] = Seat(armed, drop, lent)
         place.calls = seat.used = place.calls + 1
         return seat
 

@@ -19,7 +19,9 @@ from gemmd import errors
 from gemmd._layers.kept import IdlePlaces, Place
 from gemmd._memory import interop
 from gemmd.armed import Armed
+from gemmd._wire.programs import Rebind
 from gemmd.buffer import Buffer
+from gemmd.plan import Plan
 
 if TYPE_CHECKING:
     from gemmd._layers.linear_step import Forward
@@ -97,6 +99,25 @@ class _Shared:
         self.users = 0
 
 
+class SharedPlan:
+    """A plan that layers of one shape have in common: each arms it with its own weights.
+
+    Attributes
+    ----------
+    weights : tuple of Buffer
+        Of the layer that made it.
+    """
+
+    def __init__(self, plan: Plan, weights: tuple[Buffer, ...]) -> None:
+        self.plan = plan
+        self.weights = weights
+        self.users = 1
+
+    def rebound_to(self, weights: tuple[Buffer, ...]) -> Rebind:
+        pairs = zip(self.weights, weights, strict=True)
+        return {old: new for old, new in pairs if old.buffer_id != new.buffer_id}
+
+
 def _room(nbytes: int) -> int:
     """A power of two: calls of all sizes find theirs among few, and what is armed there stays."""
     return max(LEAST_BYTES, 1 << (nbytes - 1).bit_length())
@@ -109,6 +130,7 @@ class Neighbours:
         self._lock = threading.Lock()
         self._calls: weakref.WeakSet[LocalCalls] = weakref.WeakSet()
         self._idle: defaultdict[str, IdlePlaces] = defaultdict(IdlePlaces)  # by the server's device
+        self._plans: dict[tuple[Memory, Forward], SharedPlan] = {}
         self._lanes: dict[int, dict[int, int]] = {}  # by the GPU's ordinal here and stream
         # By the GPU and lane, and the bytes of `io` and `scratch`.
         self._shared: dict[tuple[tuple[int, int], int, int], _Shared] = {}
@@ -169,6 +191,35 @@ class Neighbours:
                 shared = self._shared[key] = _Shared(make(*key[1:]))
             shared.users += 1
             return shared.memory
+
+    def take_plan(
+        self, memory: Memory, step: Forward, make: Callable[[], SharedPlan]
+    ) -> SharedPlan:
+        """The step's plan in the session's memory, until `give_plan`."""
+        key = memory, step
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                found.users += 1
+                return found
+        made = make()  # without the lock: it may have another layer give up a plan
+        with self._lock:
+            found = self._plans.setdefault(key, made)
+            if found is made:
+                return made
+            found.users += 1
+        made.plan.delete()  # another layer was faster
+        return found
+
+    def give_plan(self, memory: Memory, step: Forward) -> None:
+        key = memory, step
+        with self._lock:
+            shared = self._plans[key]
+            shared.users -= 1
+            if shared.users > 0:
+                return
+            del self._plans[key]
+        shared.plan.delete()
 
     def leave(self, memory: Memory) -> bool:
         """Whether it is nobody's now, and the caller's to delete."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from gemmd._layers.memory import Memory
 from gemmd._memory import interop
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
-from gemmd.plan import Plan
 from gemmd.report import Report
 
 if TYPE_CHECKING:
@@ -42,9 +42,11 @@ class Seat:
         The place's count of calls at the last one.
     """
 
-    def __init__(self, plan: Plan, armed: Armed, lent: Buffer | None = None) -> None:
-        self.plan = plan
+    def __init__(
+        self, armed: Armed, drop_plan: Callable[[], None], lent: Buffer | None = None
+    ) -> None:
         self.armed = armed
+        self._drop_plan = drop_plan
         self.lent = lent
         self.alive = True
         self.captured = False
@@ -57,7 +59,7 @@ class Seat:
     def give_up(self) -> None:
         self.alive = False
         self.armed.disarm()
-        self.plan.delete()
+        self._drop_plan()
         if self.lent is not None:
             self.lent.delete()
 
