@@ -213,7 +213,7 @@ def test_a_layer_of_a_server_elsewhere_says_how_it_goes(client, random):
 def test_row_counts_share_memory_and_those_long_unused_give_up_their_slots(
     arming_fake, session, random, monkeypatch
 ):
-    monkeypatch.setattr("gemmd._layers.local.MAX_SEATS", 3)
+    monkeypatch.setattr("gemmd._layers.seats.MAX_SEATS", 3)
     w = random.standard_normal((16, 32), "f4")
     layer = gemmd.Linear(session, w, quantize=None)
     for m in (1, 2, 3, 1, 4, 1, 5, 9, 2):

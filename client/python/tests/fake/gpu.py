@@ -17,7 +17,7 @@ import numpy as np
 
 import gemmd
 from gemmd import errors
-from gemmd._layers import layer, local, memory, places
+from gemmd._layers import layer, local, memory, places, seats
 from gemmd._memory import interop
 from gemmd.share import SharedArray
 
@@ -241,7 +241,7 @@ def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
             driver.FakeCudaReplay(stream)
             torch.streams[1].settle()
             np.testing.assert_array_equal(y.array, x.array)
-        local.MAX_SEATS, torch.now = 3, 0
+        seats.MAX_SEATS, torch.now = 3, 0
         kept = [FakeTensor(np.ones((m, 40), "f4")) for m in (4, 8, 16, 24)]
         kept += [linear(one) for one in kept]  # no allocator knows that the stream still needs them
         torch.streams[0].settle()
@@ -250,7 +250,7 @@ def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
         torch.streams[1].settle()
         np.testing.assert_array_equal(y.array, x.array)
         assert len(server.arming.armed) == 3 + 1
-        local.MAX_SEATS = 64
+        seats.MAX_SEATS = 64
 
 
 def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:

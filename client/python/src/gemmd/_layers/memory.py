@@ -25,7 +25,7 @@ from gemmd.plan import Plan
 
 if TYPE_CHECKING:
     from gemmd._layers.linear_step import Forward
-    from gemmd._layers.local import LocalCalls
+    from gemmd._layers.seats import Seats
     from gemmd.session import Session
 
 LEAST_BYTES = 8 << 20  # of the session's
@@ -128,22 +128,22 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: weakref.WeakSet[LocalCalls] = weakref.WeakSet()
+        self._calls: weakref.WeakSet[Seats] = weakref.WeakSet()
         self._idle: defaultdict[str, IdlePlaces] = defaultdict(IdlePlaces)  # by the server's device
         self._plans: dict[tuple[Memory, Forward], SharedPlan] = {}
         self._lanes: dict[int, dict[int, int]] = {}  # by the GPU's ordinal here and stream
         # By the GPU and lane, and the bytes of `io` and `scratch`.
         self._shared: dict[tuple[tuple[int, int], int, int], _Shared] = {}
 
-    def add(self, calls: LocalCalls) -> None:
+    def add(self, calls: Seats) -> None:
         with self._lock:
             self._calls.add(calls)
 
-    def but(self, calls: LocalCalls) -> list[LocalCalls]:
+    def but(self, calls: Seats) -> list[Seats]:
         with self._lock:
             return [one for one in self._calls if one is not calls]
 
-    def close(self, calls: LocalCalls) -> list[Place]:
+    def close(self, calls: Seats) -> list[Place]:
         """A layer has ended: what is to be deleted if it was the last one."""
         with self._lock:
             self._calls.discard(calls)
