@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import sys
 import tempfile
 import weakref
@@ -377,6 +378,23 @@ def test_layers_have_their_memory_in_common_and_graphs_their_own() -> None:
         assert not server.arming.armed and not server.plans
         assert len(buffers) == before - 3  # the weights
     memory.LEAST_BYTES, places.MAX_RESULT_BYTES = 8 << 20, 4 << 20
+
+
+def test_a_session_that_is_dropped_with_its_layers_goes_at_once() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        with gemmd.Client(server.target) as client:
+            session = client.session()
+            layers = [gemmd.Linear(session, w, quantize=None) for _ in range(2)]
+            x = FakeTensor(np.ones((2, 40), "f4"))
+            for layer_ in layers:
+                layer_(x)
+            torch.streams[0].settle()
+            gone = weakref.ref(session)
+            gc.disable()
+            del session, layers, layer_
+            assert gone() is None
+            gc.enable()
 
 
 def main() -> int:

@@ -1,4 +1,7 @@
-"""Row counts that plans are made for."""
+"""Row counts that plans are made for, and what a session's layers have in common."""
+
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -34,4 +37,22 @@ def test_results_have_as_many_rows_as_x(tmp_path, rows, share):
         large = np.full((planned(rows), 40), np.nan, "f4")
         layer(large)  # what it leaves is nobody's
         np.testing.assert_allclose(layer(x), x @ w.T, rtol=1e-4, atol=1e-4)
+    server.close()
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_session_that_is_dropped_with_its_layers_goes_at_once(tmp_path, share):
+    server = FakeServer(str(tmp_path), share=share, arms=share)
+    with gemmd.Client(server.target) as client:
+        session = client.session()
+        layers = [gemmd.Linear(session, np.ones((24, 40), "f4"), quantize=None) for _ in range(2)]
+        for layer in layers:
+            layer(np.ones((3, 40), "f4"))
+        gone = weakref.ref(session)
+        gc.disable()
+        try:
+            del session, layers, layer
+            assert gone() is None
+        finally:
+            gc.enable()
     server.close()

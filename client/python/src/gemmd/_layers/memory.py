@@ -234,11 +234,19 @@ class Neighbours:
             return shared.users == 0
 
 
-_of_sessions: weakref.WeakKeyDictionary[Session, Neighbours] = weakref.WeakKeyDictionary()
+# Weak, since its plans and buffers keep the session, which could not be dropped then: layers keep it.
+_of_sessions: weakref.WeakKeyDictionary[Session, weakref.ref[Neighbours]] = (
+    weakref.WeakKeyDictionary()
+)
 _of_sessions_lock = threading.Lock()
 
 
 def neighbours(session: Session) -> Neighbours:
     """Of a session's layers."""
     with _of_sessions_lock:
-        return _of_sessions.setdefault(session, Neighbours())
+        known = _of_sessions.get(session)
+        found = None if known is None else known()
+        if found is None:
+            found = Neighbours()
+            _of_sessions[session] = weakref.ref(found)
+        return found

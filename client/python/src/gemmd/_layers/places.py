@@ -73,10 +73,6 @@ class Place:
         self.calls = 0
         self.results = 0  # ever: each has a seat of its own, by this number
 
-    @property
-    def captured(self) -> bool:
-        return any(seat.captured for seat in self.seats.values())
-
 
 class HostRun:
     """A call of the host's with x [m, k], rung: x is in. Its place's memory, taken before, is busy

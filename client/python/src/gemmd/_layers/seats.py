@@ -6,6 +6,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gemmd import errors
@@ -84,9 +85,8 @@ class Seats:
                 memory, step, lambda: SharedPlan(made(), layer.held)
             )
             plan, rebind = shared.plan, shared.rebound_to(layer.held)
-
-            def drop() -> None:
-                self._neighbours.give_plan(memory, step)
+            # Of nothing that has the seat: a cycle would keep a session that is dropped.
+            drop: Callable[[], None] = partial(self._neighbours.give_plan, memory, step)
         else:
             plan = made()
             drop = plan.delete
