@@ -51,8 +51,8 @@ def check_result(out_dtype: dtypes.DTypeLike | None) -> None:
 class Layer(Unpickled):
     """Weights on the server and programs that apply them to rows. Base of `Linear` and `MLP`.
 
-    Thread-safe: host calls of several threads run side by side, each in memory of its own; calls
-    with CUDA tensors follow one another.
+    Thread-safe: host calls of several threads run side by side, each in memory of its own. So do
+    calls of up to four CUDA streams; those of more follow one another.
 
     Attributes
     ----------

@@ -1,11 +1,11 @@
 """How a layer's calls run when the server is on this host: armed plans over shared memory.
 
-A `Place` is memory that this process and the server have both mapped, and the slots armed on it:
-for each kind of step, those used last. A call copies x in, rings, waits and copies the result out;
-on a GPU the caller's stream does all four, and the host waits for nothing.
+A `Place` is the slots armed on a `Memory`, which this process and the server have both mapped: for
+each kind of step, those used last. A call copies x in, rings, waits and copies the result out; on a
+GPU the caller's stream does all four, and the host waits for nothing.
 
-The copy of a GPU's result is saved where it can be: a few tensors of torch's own are handed to the
-server, which writes results there, each in turn once the caller has let go of the last one. They
+The copy of a GPU's result is saved where it pays: once some were copied, a few tensors of torch's
+own are handed to the server, which writes there, each in turn when the caller has let go of it. They
 stay valid whatever becomes of the session, since they are torch's. A captured graph and a compiled
 program get the copy: their results are in memory of the graph's or of the compiler's pool.
 """

@@ -28,8 +28,8 @@ MAX_SEATS = 64  # armed at once on one place; row counts up to 4096 are planned 
 
 
 class Seats:
-    """Base of `local.LocalCalls`, which says where the places are. Whoever calls what begins with an
-    underscore holds the lock, or a place's memory as a call of the host does.
+    """Base of `local.LocalCalls`, which says where the places are. Who calls what begins with an
+    underscore holds the lock, or a place's memory, as a call of the host does.
     """
 
     def __init__(self, layer: Layer) -> None:
