@@ -68,6 +68,7 @@ from gemmd.replicas import Replicas
 from gemmd.report import OpReport, Report, Transfer
 from gemmd.result import Array, Result
 from gemmd.retry import Retry
+from gemmd.sequential import Sequential
 from gemmd.session import Session
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
@@ -86,7 +87,7 @@ __all__ = [
     "Gate", "Granularity", "Internal", "InvalidArgument", "Linear", "Loaded", "MLP", "MoE",
     "NotFound", "Op", "OpReport", "Operand", "OutOfRange", "PermissionDenied", "Plan",
     "PrecisionWarning", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
-    "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
+    "Result", "Retry", "Sequential", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
     "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "combine", "connect", "convert",
     "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "gated",
     "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "quantize", "read",

@@ -80,6 +80,21 @@ def test_an_fp8_mlp_is_near_and_an_unquantised_one_is_exact(session, random, lay
         assert relative_error(mlp(x), exact) < 1e-5
 
 
+def test_layers_one_behind_the_other_are_one_program(session, random):
+    w1, w2 = random.standard_normal((512, 300), "f4") / 17, random.standard_normal((200, 512), "f4") / 22
+    b1, b2 = random.standard_normal(512, "f4"), random.standard_normal(200, "f4")
+    x = random.standard_normal((5, 300), "f4")
+    exact = np.maximum(x.astype(np.float64) @ w1.T + b1, 0) @ w2.T + b2
+    for quantize, bound in (("fp8-block", 0.08), ("fp8-row", 0.08), (None, 1e-5)):
+        fc1 = gemmd.Linear(session, w1, bias=b1, activation="relu", quantize=quantize)
+        fc2 = gemmd.Linear(session, w2, bias=b2, quantize=quantize)
+        with gemmd.Sequential(fc1, fc2) as both:
+            y = both(x)
+            assert y.report.path == "armed"
+            assert relative_error(y, exact) < bound
+            np.testing.assert_array_equal(y, fc2(fc1(x)))
+
+
 def test_threads_call_a_layer_side_by_side(session, random):
     w = random.standard_normal((64, 128), "f4")
     layer = gemmd.Linear(session, w, quantize=None)

@@ -16,6 +16,15 @@ pytestmark = pytest.mark.e2e
 NEAR = 2e-3
 
 
+@pytest.fixture
+def near_twice(client):
+    """Of what is rounded to FP8 between two matmuls. A GPU's tensor cores add up with fewer bits, so
+    that more of h is rounded to the number beside it.
+    """
+    on_gpu = client.devices()[0].name.startswith("cuda")
+    return (6 if on_gpu else 2) * NEAR
+
+
 @pytest.mark.parametrize("way", ["auto", "off"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_a_layer_by_row_is_what_float64_says(client, random, dtype, way):
@@ -58,7 +67,7 @@ def test_quantised_by_row_on_the_server(session, random):
 
 @pytest.mark.parametrize("down", KINDS)
 @pytest.mark.parametrize("gate_up", KINDS)
-def test_an_mlp_of_either_kind(session, random, gate_up, down):
+def test_an_mlp_of_either_kind(session, random, near_twice, gate_up, down):
     inner = 256
     up_values, up_scales, up = KINDS[gate_up](random, 2 * inner, 300)
     down_values, down_scales, low = KINDS[down](random, 200, inner)
@@ -71,12 +80,12 @@ def test_an_mlp_of_either_kind(session, random, gate_up, down):
         gate, top = products[:, :inner], products[:, inner:]
         with np.errstate(over="ignore"):
             h = gate / (1 + np.exp(-gate)) * top
-        assert error_of_rows(mlp(x), rounded(h, WIDTHS[down]) @ low.T) < 2 * NEAR
+        assert error_of_rows(mlp(x), rounded(h, WIDTHS[down]) @ low.T) < near_twice
 
 
 @pytest.mark.parametrize("down", KINDS)
 @pytest.mark.parametrize("gate_up", KINDS)
-def test_experts_of_either_kind(session, random, gate_up, down):
+def test_experts_of_either_kind(session, random, near_twice, gate_up, down):
     inner = 144
     up_values, up_scales, up = experts_of(KINDS[gate_up], random, 2 * inner, 320)
     down_values, down_scales, low = experts_of(KINDS[down], random, 200, inner)
@@ -87,7 +96,7 @@ def test_experts_of_either_kind(session, random, gate_up, down):
     for tokens in (3, 70, 700):
         x, given = random.standard_normal((tokens, 320), "f4"), chosen(random, tokens)
         wanted = exact(x, *given, up, low, (WIDTHS[gate_up], WIDTHS[down]))
-        assert error_of_rows(moe(x, *given), wanted) < 2 * NEAR
+        assert error_of_rows(moe(x, *given), wanted) < near_twice
 
 
 def test_an_fp8_dynamic_checkpoint_is_loaded_once_and_used_by_name(client, random, tmp_path):

@@ -12,7 +12,7 @@ Ops, tensors, errors and results are those of `gemmd`.
 
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.client import Client, connect
-from gemmd.aio.layers import MLP, Linear, MoE
+from gemmd.aio.layers import MLP, Linear, MoE, Sequential
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.replicas import Replicas
@@ -20,6 +20,6 @@ from gemmd.aio.session import Session
 from gemmd.aio.work import Prepared
 
 __all__ = [
-    "MLP", "Buffer", "Client", "Linear", "MoE", "Plan", "Prepared", "Queue", "Replicas", "Session",
-    "connect",
+    "MLP", "Buffer", "Client", "Linear", "MoE", "Plan", "Prepared", "Queue", "Replicas",
+    "Sequential", "Session", "connect",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import gemmd.linear
 import gemmd.mlp
 import gemmd.moe
+import gemmd.sequential
 from gemmd import errors
 from gemmd._connection.here_only import Awaited, Unpickled
 from gemmd._layers.layer import Layer
@@ -25,7 +26,7 @@ from gemmd.aio.armed import until_done
 if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
-L = TypeVar("L", bound=gemmd.linear.Linear | Pair)
+L = TypeVar("L", bound=gemmd.linear.Linear | Pair | gemmd.sequential.Sequential)
 
 
 class AsyncLayer(Unpickled, Awaited, Generic[L]):
@@ -130,6 +131,20 @@ class MLP(AsyncLayer[gemmd.mlp.MLP]):
     """`gemmd.MLP`, awaited."""
 
     _kind = gemmd.mlp.MLP
+
+
+class Sequential(AsyncLayer[gemmd.sequential.Sequential]):
+    """`gemmd.Sequential`, awaited."""
+
+    _kind = gemmd.sequential.Sequential
+
+    @classmethod
+    async def create(cls, *layers: Linear | MLP | Sequential) -> Self:  # type: ignore[override]
+        """Of layers of this module; parameters and errors as those of `gemmd.Sequential`."""
+        made = cls.__new__(cls)
+        made.layer = cls._kind(*(getattr(one, "layer", one) for one in layers))  # type: ignore[arg-type]
+        made.session = layers[0].session
+        return made
 
 
 class MoE(AsyncLayer[gemmd.moe.MoE]):
