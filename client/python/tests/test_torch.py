@@ -205,6 +205,7 @@ def test_a_layer_takes_a_modules_place(layer, tmp_path):
     assert torch.equal(torch.nn.Sequential(block.norm, layer.module())(x), y)
     assert torch.equal(compiled(block)(x), y)
     assert repr(layer) in repr(block)
+    assert (block.mlp.in_features, block.mlp.out_features) == (40, 24)
     assert set(block.state_dict()) == {"norm.weight", "norm.bias"}
     torch.save(block.state_dict(), tmp_path / "block.pt")
     block.load_state_dict(torch.load(tmp_path / "block.pt"))

@@ -34,6 +34,16 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
                 return one.tracer.create_proxy("call_module", path, inputs, named)
         return self.layer(*inputs, **named)
 
+    @property
+    def in_features(self) -> int:
+        """The last extent of x."""
+        return self.layer.in_features
+
+    @property
+    def out_features(self) -> int:
+        """The last extent of the result."""
+        return self.layer.out_features
+
     def extra_repr(self) -> str:
         """What stands between the brackets of `repr`."""
         return repr(self.layer)
