@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 Form = Literal["plain", "with-scales", "with-row-scales", "fp8-block", "fp8-row"]
 BufferT = TypeVar("BufferT")
 
-_MOST_NAME_BYTES = 128
+MOST_NAME_BYTES = 128
 _MOST_RANK = 3
 _SCALE_ENDINGS = ("_scale_inv", "_scale")  # what checkpoints call the scales of "x.weight"
 _FLOATS = ("F64", "F32", "BF16", "F16")
@@ -171,6 +171,12 @@ def weights_of(tensors: list[FileTensor], asked: Wanted) -> list[Weight]:
     return list(by_name.values())
 
 
+def published_name(prefix: str, name: str) -> str:
+    """PREFIX/NAME, with "-" for what no published name has."""
+    folder = prefix if not prefix or prefix.endswith("/") else prefix + "/"
+    return folder + re.sub(rb"[^A-Za-z0-9._/-]", b"-", name.encode()).decode()
+
+
 def _scales_of(values: FileTensor, wanted: Mapping[str, FileTensor]) -> FileTensor | None:
     """One for each block of 128x128 or for each row, or one for all."""
     if values.dtype_name != "F8_E4M3" or len(values.shape) != 2:
@@ -186,14 +192,12 @@ def _scales_of(values: FileTensor, wanted: Mapping[str, FileTensor]) -> FileTens
 
 
 def _weight_of(tensor: FileTensor, scales: FileTensor | None, asked: Wanted) -> Weight:
-    prefix = asked.prefix
-    folder = prefix if not prefix or prefix.endswith("/") else prefix + "/"
-    name = folder + re.sub(rb"[^A-Za-z0-9._/-]", b"-", tensor.name.encode()).decode()
+    name = published_name(asked.prefix, tensor.name)
     if not tensor.name:
         raise tensor.wrong('has no name to be published by; only="?*" leaves it out')
-    if len(name) > _MOST_NAME_BYTES:
+    if len(name) > MOST_NAME_BYTES:
         raise tensor.wrong(
-            f"would be published as a name of {len(name)} bytes, limit {_MOST_NAME_BYTES}; take a"
+            f"would be published as a name of {len(name)} bytes, limit {MOST_NAME_BYTES}; take a"
             " shorter prefix, or leave it out with skip="
         )
     if tensor.dtype_name not in SERVED:
