@@ -39,6 +39,7 @@ def sync(client: gemmd.Client, session: gemmd.Session) -> None:
     gemmd.Linear(session, x, activation="swish")  # "activation"
     gemmd.Linear(session, x, split="column")  # "split"
     gemmd.MLP(session, x, x, layout="stacked")  # "layout"
+    gemmd.adopt(x, session, quantize="fp8")  # "quantize"
     gemmd.Replicas(["a:1"], lambda one: one, timeout=3)  # "timeout"
     with gemmd.connect() as other, other.session() as mine:
         mine.matmul(x, x).report.kernal  # "kernal"

@@ -9,6 +9,7 @@
 """
 
 from gemmd import split as split  # Linear(split=..) is made there
+from gemmd._layers.adopt import Adopted, adopt
 from gemmd._ops.narrowing import PrecisionWarning
 from gemmd._version import __version__ as __version__
 from gemmd.armed import Armed, ArmedReport
@@ -82,14 +83,14 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled",
+    "Aborted", "Adopted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled",
     "Client", "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition",
     "Gate", "Granularity", "Internal", "InvalidArgument", "Linear", "Loaded", "MLP", "MoE",
     "NotFound", "Op", "OpReport", "Operand", "OutOfRange", "PermissionDenied", "Plan",
     "PrecisionWarning", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
-    "Result", "Retry", "Sequential", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
-    "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "combine", "connect", "convert",
-    "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "gated",
+    "Result", "Retry", "Sequential", "Session", "SharedArray", "Tensor", "Tls", "Transfer",
+    "Unauthenticated", "Unavailable", "Unimplemented", "adopt", "as_dtype", "bfloat16", "combine",
+    "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "gated",
     "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "quantize", "read",
     "route", "write",
 ]  # fmt: skip

@@ -96,6 +96,10 @@ class Layer(Unpickled):
         """How m rows of that type lie in memory on their way."""
         raise NotImplementedError
 
+    def unpublish(self) -> None:
+        """Takes the weights' names away."""
+        raise NotImplementedError
+
     name: str  # "" if it has none
     _held: Any  # the weights' buffer or buffers, as a step takes them
 

@@ -1,0 +1,195 @@
+"""adopt: the Linears and the MLPs of a model of torch become layers of gemmd, by one call."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, get_args
+
+from gemmd import errors, words
+from gemmd._connection.here_only import Unpickled
+from gemmd._layers.layer import Layer
+from gemmd._memory import interop
+from gemmd.resident import Quantize
+from gemmd.session import Session
+
+_SHOWN = 3  # paths of one reason
+
+
+class Adopted(Unpickled):
+    """The layers that `gemmd.adopt` has put into a model. `print` shows how many, and what is left.
+
+    `len` counts the layers, and iterating yields them. The layers live until `close`, the end of a
+    `with` over this, or the end of their session. The model cannot be called after that.
+
+    Attributes
+    ----------
+    layers : dict of str to Linear or MLP
+        By the path of the module that each has replaced. A module that occurs several times is
+        named by its first path.
+    left : dict of str to str
+        The Linears that were left alone, by path: why.
+    """
+
+    _elsewhere = "adopt the model in each process, by one name"
+
+    def __init__(self, layers: dict[str, Layer], left: dict[str, str]) -> None:
+        self.layers = layers
+        self.left = left
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers.values())
+
+    def close(self) -> None:
+        """Closes all layers. Published weights stay. Again: does nothing."""
+        for layer in self:
+            layer.close()
+
+    def unpublish(self) -> None:
+        """Takes all names away: the weights go when the last worker has let go of them."""
+        for layer in self:
+            if layer.name:
+                with suppress(errors.NotFound):  # another worker was quicker
+                    layer.unpublish()
+
+    def __enter__(self) -> Adopted:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):
+            self.close()
+
+    def __repr__(self) -> str:
+        kinds = Counter(type(layer).__name__ for layer in self)
+        made = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), reverse=True))
+        layers = "1 layer" if len(self) == 1 else f"{len(self)} layers"
+        return f"adopted {layers} ({made}), {_shown(self.left)}"
+
+
+def _shown(left: dict[str, str]) -> str:
+    if not left:
+        return "none left"
+    paths = defaultdict(list)
+    for path, why in left.items():
+        paths[why].append(path or "the model")
+    reasons = []
+    for why, those in paths.items():
+        more = f" and {len(those) - _SHOWN} more" if len(those) > _SHOWN else ""
+        reasons.append(f"{', '.join(those[:_SHOWN])}{more}: {why}")
+    return f"{len(left)} left: {'; '.join(reasons)}"
+
+
+def adopt(
+    model: Any,
+    session: Session,
+    *,
+    name: str = "",
+    quantize: Quantize | None = "fp8-block",
+    where: Callable[[str, Any], bool] | None = None,
+    min_elements: int = 1 << 20,
+) -> Adopted:
+    """Replaces the Linears and gated MLPs of a model of torch by layers of gemmd, in place.
+
+    Each `torch.nn.Linear` becomes a `gemmd.Linear`. A module that computes
+    `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does, becomes one `gemmd.MLP`; so
+    does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. Its own result for eight random
+    rows must be that. Each layer is called with these rows, too. It takes the module's place if the
+    results differ by less than 15 % of their norm, or 0.5 % to 1.6 % with `quantize=None`.
+
+    All or nothing: after an error the model is as it was. So torch's weights stay until all layers
+    are made, and the server's copy is beside them: half as much again for FP8 of a bfloat16 model.
+    Where that does not fit, adopt the model's blocks one by one. On a GPU torch's cache is emptied
+    in the end, so that others get the memory.
+
+    These are left alone:
+
+    - subclasses of Linear, and parametrised ones
+    - modules with hooks, or with a forward of the instance's own
+    - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
+      `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
+    - weights of other types than float32, bfloat16 and float16
+
+    A module that occurs several times is one layer. Where an embedding shares the weight of a
+    replaced Linear, the embedding keeps its tensor. Results have x's dtype; with `quantize=None`
+    the weight's.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        In eval mode, on the CPU or a GPU. Its weights may be on the meta device where `name` is
+        published: they are never loaded in this process then.
+    session : Session
+    name : str
+        Publishes the weights as NAME/PATH, with "-" for characters that names lack. Other workers
+        find them by it. NAME is of [A-Za-z0-9._/@-], and NAME/PATH of at most 128 bytes.
+    quantize : {"fp8-block", "fp8-row", None}
+        As `gemmd.Linear`'s.
+    where : function of a path and a torch.nn.Linear that returns a bool, optional
+        Which Linears to take, of those that can be. An MLP becomes one layer if all three are
+        taken.
+    min_elements : int
+        The smallest weight to take. Smaller ones gain less than a call costs. The three of an MLP
+        count together.
+
+    Returns
+    -------
+    Adopted
+
+    Raises
+    ------
+    ValueError
+        Nothing can be adopted, with the reasons; the model is in training mode; a name is too long.
+    NotFound
+        A weight is on the meta device and not published.
+    FailedPrecondition
+        A weight is published with another shape or with other values than the model's.
+    ResourceExhausted
+        The server's memory or a quota is used up.
+    """
+    torch = interop.torch_module()
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model has type {type(model).__name__}; give a torch.nn.Module")
+    if not isinstance(session, Session):
+        kind = f"{type(session).__module__.rpartition('.')[0]}.{type(session).__name__}"
+        raise TypeError(
+            f"session has type {kind}; give a gemmd.Session, which client.session() makes; torch's"
+            " modules cannot be awaited, so gemmd.aio has no adopt"
+        )
+    unnamed = re.sub(r"[A-Za-z0-9._/@-]", "", words.text("name", name))
+    if unnamed:
+        raise ValueError(f"name={name!r} has {unnamed[0]!r}; use characters of [A-Za-z0-9._/@-]")
+    if quantize is not None:
+        words.check("quantize", quantize, get_args(Quantize))
+    least = words.whole("min_elements", min_elements)
+    if where is not None and not callable(where):
+        raise TypeError(f"where has type {type(where).__name__}; give a function (path, module)")
+    adopted = _adopted(model, session, name, quantize, where, least)
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return adopted
+
+
+def _adopted(
+    model: Any,
+    session: Session,
+    name: str,
+    quantize: Quantize | None,
+    where: Callable[[str, Any], bool] | None,
+    least: int,
+) -> Adopted:
+    """With nothing left over that holds torch's weights."""
+    from gemmd._layers.adopting import Adoption
+
+    with interop.torch_module().no_grad():
+        adoption = Adoption(model, session, name, quantize, least)
+        adoption.choose(where)
+        adoption.run()
+    if not adoption.layers:
+        why = _shown(adoption.left) if adoption.left else "it has no torch.nn.Linear"
+        raise ValueError(f"nothing of {type(model).__name__} can be adopted: {why}")
+    return Adopted(adoption.layers, adoption.left)

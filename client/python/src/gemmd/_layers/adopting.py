@@ -1,0 +1,259 @@
+"""How `gemmd.adopt` goes: modules are chosen, a layer is made and tried for each, and then all of
+them are replaced. Before that the model is not touched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gemmd import errors
+from gemmd._layers.layer import Layer
+from gemmd._layers.patterns import PATTERNS, Match, linear
+from gemmd._layers.tree import Tree
+from gemmd.loads import MOST_NAME_BYTES, published_name
+from gemmd.resident import Quantize
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+# How far a layer's result may be from the module's, relative to it by the norm.
+_FP8 = 0.15  # FP8's two or three rounded factors differ from exact ones by 4 to 7 %
+_EXACT = 0.005  # or two roundings of the weights' dtype, whichever is more
+_SCALES = (1, 8)  # of rows that are tried: limits on values show with large ones
+
+
+class Adoption:
+    """One call of `gemmd.adopt`.
+
+    Attributes
+    ----------
+    layers : dict
+        By path, once `run` has returned.
+    left : dict
+        Why a Linear was left alone, by path.
+    """
+
+    def __init__(
+        self, model: Any, session: Session, name: str, quantize: Quantize | None, least: int
+    ) -> None:
+        self._tree = Tree(model)
+        self._session = session
+        self._name = name
+        self._quantize = quantize
+        self._least = least
+        self._made: dict[Any, Layer] = {}
+        self._sent: set[Layer] = set()  # those whose weights were not there before
+        self._todo: deque[tuple[Any, Match]] = deque()
+        self.left: dict[str, str] = {}
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        paths = self._tree.paths
+        return {paths[one]: self._made[one] for one in paths if one in self._made}
+
+    def choose(self, where: Callable[[str, Any], bool] | None) -> None:
+        """What is to be replaced: each module with the layer that can take its place."""
+        paths = self._tree.paths
+        stays = {
+            module: self._tree.why_linear_stays(module)
+            or ("" if where is None or where(path, module) else "where= left it out")
+            for module, path in paths.items()
+            if isinstance(module, torch.nn.Linear)
+        }
+        within = set[Any]()
+        for module in paths:
+            match = self._match(module, stays)
+            if match is not None:
+                self._todo.append((module, match))
+                within.update(match.linears)
+        for module, why in stays.items():
+            if module not in within:
+                self._choose_linear(module, why)
+        self._check()
+
+    def _match(self, module: Any, stays: dict[Any, str]) -> Match | None:
+        """Of a module that may be replaced as a whole, with all that is in it."""
+        match = next((found for one in PATTERNS if (found := one(module)) is not None), None)
+        if match is None or match.elements < self._least:
+            return None
+        if any(stays[one] or len(self._tree.spots[one]) > 1 for one in match.linears):
+            return None
+        for one in module.modules():
+            if self._tree.why_stays(one) or self._tree.why_read(one, beyond=module):
+                return None
+        return match
+
+    def _choose_linear(self, module: Any, why_stays: str = "") -> None:
+        why = why_stays or self._tree.why_read(module, beyond=module)
+        if not why and module.weight.numel() < self._least:
+            count = module.weight.numel()
+            why = f"its weight has {count} elements, min_elements is {self._least}"
+        if why:
+            self.left[self._tree.paths[module]] = why
+        else:
+            self._todo.append((module, linear(module)))
+
+    def _check(self) -> None:
+        """Raises for what would fail later, before anything is sent."""
+        names = dict[str, str]()
+        for module, match in self._todo:
+            for one in match.linears:
+                path = self._tree.paths[one]
+                if one.training and one.weight.requires_grad:
+                    raise ValueError(
+                        f"{path} is in training mode and its weight requires a gradient; layers"
+                        " have no gradients: call model.eval() first"
+                    )
+                if match.on_meta and not self._name:
+                    raise ValueError(
+                        f"{path} is on the meta device, without values; give name=, by which"
+                        " another worker has published them, or load the model first"
+                    )
+            for name, path in self._names(module, match):
+                if len(name) > MOST_NAME_BYTES:
+                    raise ValueError(
+                        f"{path} would be published as {name}, {len(name)} bytes, limit"
+                        f" {MOST_NAME_BYTES}; give a shorter name=, or leave it out by where="
+                    )
+                if names.setdefault(name, path) != path:
+                    raise ValueError(
+                        f"{names[name]} and {path} would both be published as {name}; leave one"
+                        " out by where="
+                    )
+
+    def _names(self, module: Any, match: Match) -> Iterator[tuple[str, str]]:
+        """Those that weights are published by, as a whole or one by one, and of which path."""
+        if self._name:
+            for one, endings in ((module, match.endings), *((one, ("",)) for one in match.linears)):
+                for ending in endings:
+                    path = self._tree.paths[one]
+                    yield published_name(self._name, path) + ending, path
+
+    def run(self) -> None:
+        """Makes the layers, and puts them into the model: all of them, or none.
+
+        Raises
+        ------
+        ValueError
+            There is none to make.
+        """
+        replaced: list[tuple[Any, str, Any]] = []
+        try:
+            while self._todo:
+                module, match = self._todo.popleft()
+                if self._tried(module, match):
+                    continue
+                for one in match.linears:  # one by one, then
+                    self._choose_linear(one)
+            for module, layer in self._made.items():
+                made = layer.module().train(module.training)
+                for parent, attribute in self._tree.spots[module]:
+                    setattr(parent, attribute, made)
+                    replaced.append((parent, attribute, module))
+        except BaseException as error:
+            for parent, attribute, module in replaced:
+                setattr(parent, attribute, module)
+            for module in list(self._made):
+                self._discard(module)
+            error.add_note("nothing was adopted: the model is as it was")
+            raise
+
+    def _tried(self, module: Any, match: Match) -> bool:
+        """Makes a layer and compares its results with the module's. False: one layer does not do
+        what the module does, and its Linears are left to try.
+        """
+        whole = len(match.linears) > 1
+        x = None if match.on_meta else _rows(match)
+        if whole and x is not None and not _computes(module, match.compute, x):
+            return False
+        path = self._tree.paths[module]
+        name = published_name(self._name, path) if self._name else ""
+        try:
+            layer = match.make(self._session, name, self._quantize)
+        except errors.NotFound as error:
+            if not match.on_meta:
+                raise
+            if whole:
+                return False
+            raise errors.NotFound(
+                f"{path} is on the meta device, without values, and {error.message}; let a worker"
+                f" that has them adopt its model with name={self._name!r} first, or leave {path}"
+                " out by where=",
+                reason=error.reason,
+            ) from error
+        self._made[module] = layer
+        if match.sent:
+            self._sent.add(layer)
+        if [(one.n, one.k, one.has_bias) for one in _weights(layer)] != match.shapes:
+            self._refuse(layer, path, "shapes or biases")
+        off = None if x is None else _differs(module(x), layer(x), _bound(layer, x))
+        if off is None:
+            return True
+        if not match.sent:
+            self._refuse(layer, path, "values")
+        self._discard(module)
+        if not whole:
+            self.left[path] = f"a layer's results differ from its by {off:.2g} of their norm"
+            return True
+        return False
+
+    def _refuse(self, layer: Layer, path: str, what: str) -> None:
+        raise errors.FailedPrecondition(
+            f"{layer!r} is published with other {what} than the model's {path} has; give another"
+            " name=, or unpublish that one",
+            reason="OTHER_WEIGHT",
+        )
+
+    def _discard(self, module: Any) -> None:
+        layer = self._made.pop(module)
+        with suppress(errors.Error):  # it would hide a failure
+            if layer.name and layer in self._sent:
+                layer.unpublish()
+        with suppress(errors.Error):
+            layer.close()
+
+
+def _weights(layer: Any) -> tuple[Any, ...]:
+    return layer.weights if isinstance(layer.weights, tuple) else (layer.weights,)
+
+
+def _rows(match: Match) -> Any:
+    """Random ones, [2, 4, k]; the same each time, and torch's own generators are not drawn from."""
+    weight = match.linears[0].weight
+    generator = torch.Generator("cpu").manual_seed(1)
+    x = torch.randn(len(_SCALES), 4, weight.shape[1], generator=generator, device="cpu")
+    scales = torch.tensor(_SCALES, device="cpu").reshape(-1, 1, 1)
+    return (x * scales).to(weight.device, weight.dtype)
+
+
+def _computes(module: Any, compute: Callable[[Any], Any], x: Any) -> bool:
+    """Whether a module's forward is that, as far as its results tell."""
+    try:
+        own, wanted = module(x), compute(x)
+    except Exception:  # it takes something else than x alone, for instance
+        return False
+    if not isinstance(own, torch.Tensor) or own.shape != wanted.shape or not own.any():
+        return False
+    return _differs(own, wanted, _exact(x)) is None
+
+
+def _exact(x: Any) -> float:
+    return max(_EXACT, 2 * float(torch.finfo(x.dtype).eps))
+
+
+def _bound(layer: Layer, x: Any) -> float:
+    return _FP8 if any(one.quantized for one in _weights(layer)) else _exact(x)
+
+
+def _differs(own: Any, got: Any, bound: float) -> float | None:
+    """By how much of its norm, for rows of some scale; None if within the bound for all."""
+    for one, other in zip(own.double(), got.double(), strict=True):
+        norm, off = float(one.norm()), float((other - one).norm())
+        if not off <= bound * norm:
+            return off / norm if norm else off
+    return None

@@ -1,0 +1,158 @@
+"""What a module of torch may be replaced by: `PATTERNS` for modules that hold Linears, `linear` for
+one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from gemmd._layers.layer import Layer
+from gemmd.linear import Linear
+from gemmd.mlp import MLP
+from gemmd.ops import Activation
+from gemmd.resident import Quantize
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+
+class Values:
+    """A weight as layers take it: a function that is called unless the weight is published."""
+
+    def __init__(self, *tensors: Any) -> None:
+        self._tensors = tensors
+        self.used = False
+
+    def __call__(self) -> Any:
+        self.used = True
+        return self._tensors[0] if len(self._tensors) == 1 else self._tensors
+
+
+@dataclass(frozen=True)
+class Match:
+    """A layer that can take a module's place.
+
+    Attributes
+    ----------
+    linears : tuple of torch.nn.Linear
+        All that hold the layer's weights.
+    endings : tuple of str
+        Of the names that the weights are published by.
+    shapes : list of (n, k, has_bias)
+        Of the layer's weights.
+    compute : callable
+        What the layer computes, by torch and the module's own weights.
+    """
+
+    linears: tuple[Any, ...]
+    endings: tuple[str, ...]
+    shapes: list[tuple[int, int, bool]]
+    compute: Callable[[Any], Any]
+    values: tuple[Values, ...]
+    _make: Callable[..., Layer]
+
+    @property
+    def elements(self) -> int:
+        return sum(one.weight.numel() for one in self.linears)
+
+    @property
+    def on_meta(self) -> bool:
+        """Whether a weight or bias has no values."""
+        return any(one.is_meta for linear in self.linears for one in linear.parameters())
+
+    @property
+    def sent(self) -> bool:
+        """Whether the layer was made of the module's weights: no published ones were found."""
+        return all(one.used for one in self.values)
+
+    def make(self, session: Session, name: str, quantize: Quantize | None) -> Layer:
+        """The layer, of published weights alone if the module's have no values."""
+        given = [None] * len(self.values) if self.on_meta else self.values
+        return self._make(session, *given, name=name, quantize=quantize)
+
+
+def linear(module: Any) -> Match:
+    """A Linear for a torch.nn.Linear."""
+
+    def make(session: Session, weight: Any, **options: Any) -> Layer:
+        bias = None if weight is None else module.bias
+        return Linear(session, weight, bias=bias, **options)
+
+    return Match((module,), ("",), [_shape(module)], module, (Values(module.weight),), make)
+
+
+def gated_mlp(module: Any) -> Match | None:
+    """An MLP for down(activation(gate(x)) * up(x)), as Llama and its like have it."""
+    parts = next((found for names in _GATED if (found := _linears_of(module, names))), None)
+    activation = activation_of(module)
+    if parts is None or activation is None:
+        return None
+    gate, up, down = parts
+    (i, k, has_bias), (n, _, down_has_bias) = _shape(gate), _shape(down)
+    if _shape(up) != _shape(gate) or down.in_features != i:
+        return None
+
+    def make(session: Session, gate_up: Any, down_weight: Any, **options: Any) -> Layer:
+        biases = {}
+        if gate_up is not None:
+            gate_up_bias = torch.cat([gate.bias, up.bias]) if has_bias else None
+            biases = {"gate_up_bias": gate_up_bias, "down_bias": down.bias}
+        return MLP(session, gate_up, down_weight, activation=activation, **biases, **options)
+
+    return Match(
+        parts,
+        (".gate_up", ".down"),
+        [(2 * i, k, has_bias), (n, i, down_has_bias)],
+        lambda x: down(_ACTIVATIONS[activation](gate(x)) * up(x)),
+        (Values(gate.weight, up.weight), Values(down.weight)),
+        make,
+    )
+
+
+# The first that matches a module is taken.
+PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp,)
+
+_ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
+    "silu": F.silu,
+    "gelu_erf": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+}
+_GATED = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
+_HELD_AS = ("act_fn", "activation_fn", "activation", "act")
+
+
+def activation_of(module: Any) -> Activation | None:
+    """By its values, whatever its type is: there are several of each activation. None: it has none
+    that layers have, too.
+    """
+    found = next((getattr(module, name) for name in _HELD_AS if hasattr(module, name)), None)
+    if not callable(found):
+        return None
+    x = torch.linspace(-6, 6, 97, device="cpu", dtype=torch.float32)
+    try:
+        y = found(x.clone())  # it may write in place
+        for name, exact in _ACTIVATIONS.items():
+            if torch.allclose(y, exact(x), rtol=0, atol=5e-5):  # erf's and tanh's differ by 5e-4
+                return name
+    except Exception:  # it may want a GPU, or something else than a tensor
+        return None
+    return None
+
+
+def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
+    """The children of those names, if they are Linears and hold all that the module has learnt."""
+    parts = tuple(module._modules.get(name) for name in names)
+    if any(type(one) is not torch.nn.Linear for one in parts):
+        return None
+    own = {id(one) for part in parts if part is not None for one in part.parameters()}
+    return parts if all(id(one) in own for one in module.parameters()) else None
+
+
+def _shape(module: Any) -> tuple[int, int, bool]:
+    return module.out_features, module.in_features, module.bias is not None

@@ -1,0 +1,54 @@
+"""Which attributes of its children a module's forward reads: another module in their place needs
+them, too.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
+_NOT_LOOKED_AT = (torch.nn.Module, object)  # they read nothing of a child
+
+
+def read_by(kind: type) -> set[tuple[str, str]]:
+    """The pairs of names in `x.child.attribute`, in the bytecode of `kind.forward` and of all
+    methods that it may call. An attribute that is read by way of a variable or an index is not
+    seen.
+    """
+    found = set[tuple[str, str]]()
+    seen, todo = set[str](), {"forward"}
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        for code in _codes_of(kind, name):
+            for first, second in pairwise(dis.get_instructions(code)):
+                if first.opname in _LOADS and second.opname in _LOADS:
+                    found.add((first.argval, second.argval))
+            todo.update(one for one in code.co_names if one not in seen)
+    return found
+
+
+def _codes_of(kind: type, name: str) -> Iterator[CodeType]:
+    """Of the methods of that name, the base classes' too: `super()` calls those."""
+    for base in kind.__mro__:
+        if base in _NOT_LOOKED_AT:
+            continue
+        method: Any = vars(base).get(name)
+        method = getattr(method, "fget", None) or getattr(method, "__func__", method)
+        method = inspect.unwrap(method) if callable(method) else None
+        if isinstance(method, FunctionType):
+            yield from _within(method.__code__)
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _within(one)

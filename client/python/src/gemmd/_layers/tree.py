@@ -1,0 +1,93 @@
+"""The modules of a model of torch: where each stands, and why one is to stay there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+
+from gemmd._layers.reads import read_by
+from gemmd._layers.torch_module import LayerModule
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_OF_INSTANCES = ("training", "layer")  # attributes that a LayerModule has, and not by its class
+
+
+class Tree:
+    """The modules of a model, each once however often it occurs.
+
+    Attributes
+    ----------
+    paths : dict
+        The first path of each module.
+    spots : dict
+        The (parent, attribute) pairs that hold a module. The model itself has none.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.paths: dict[Any, str] = {module: path for path, module in model.named_modules()}
+        self.spots: dict[Any, list[tuple[Any, str]]] = defaultdict(list)
+        for parent in self.paths:
+            for child in parent.children():
+                self.spots[child] += [
+                    (parent, name) for name, one in parent._modules.items() if one is child
+                ]
+        self._lacking: dict[type, dict[str, str]] = {}
+
+    def why_linear_stays(self, module: Any) -> str:
+        """Why this Linear, or module of a subclass, cannot be replaced; "" if it can, as far as it
+        is for the module itself to say.
+        """
+        if torch.nn.utils.parametrize.is_parametrized(module):
+            return "its weight is parametrised"
+        if type(module) is not torch.nn.Linear:
+            return f"it is a {type(module).__name__}, a subclass of torch.nn.Linear"
+        return _why_weight(module.weight) or self.why_stays(module)
+
+    def why_stays(self, module: Any) -> str:
+        """The same of any module."""
+        if not self.spots[module]:
+            return "it is the model itself, which has no parent to be replaced in"
+        if any(getattr(module, hooks, None) for hooks in _HOOKS):
+            return "it has hooks"
+        if "forward" in vars(module):
+            return "its forward was set on the instance, as accelerate does"
+        return ""
+
+    def why_read(self, module: Any, beyond: Any) -> str:
+        """What of this module, which a layer has not, is read by a module above `beyond`."""
+        names = {name for _, name in self.spots[module]}
+        for parent in self._above(beyond):
+            lacking = self._lacking_in(type(parent))
+            for name in names & lacking.keys():
+                return f"the forward of {type(parent).__name__} reads {name}.{lacking[name]}"
+        return ""
+
+    def _above(self, module: Any) -> list[Any]:
+        found: dict[Any, None] = {}
+        todo = [module]
+        while todo:
+            parents = [parent for parent, _ in self.spots[todo.pop()] if parent not in found]
+            found.update(dict.fromkeys(parents))
+            todo += parents
+        return list(found)
+
+    def _lacking_in(self, kind: type) -> dict[str, str]:
+        """By names of children: an attribute of it that is read, and that a layer has not."""
+        if kind not in self._lacking:
+            self._lacking[kind] = {
+                name: attribute
+                for name, attribute in sorted(read_by(kind))
+                if attribute not in _OF_INSTANCES and not hasattr(LayerModule, attribute)
+            }
+        return self._lacking[kind]
+
+
+def _why_weight(weight: Any) -> str:
+    if type(weight) not in (torch.nn.Parameter, torch.Tensor) or weight.layout != torch.strided:
+        return f"its weight is a {type(weight).__name__} that is no plain dense tensor"
+    if weight.dtype not in _FLOATS:
+        return f"its weight has dtype {weight.dtype}; layers take float32, bfloat16 and float16"
+    return ""

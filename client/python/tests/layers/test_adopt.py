@@ -1,0 +1,306 @@
+"""adopt: a model of torch whose Linears become layers, against the fake. Skips without torch."""
+
+import gc
+import weakref
+
+import pytest
+
+import gemmd
+from gemmd import native
+
+from ..conftest import QUICK
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from .models import PATHS, TOKENS, Gated, Model, relative_error  # noqa: E402
+
+needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+EXACT = {"quantize": None, "min_elements": 0}
+
+
+@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
+def server(request, fake, arming_fake):
+    return fake if request.param == "plain" else arming_fake
+
+
+@pytest.fixture
+def session(server):
+    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row", None])
+def test_a_model_computes_what_it_did(session, dtype, quantize):
+    model = Model().eval().to(getattr(torch, dtype))
+    wanted = model(TOKENS)
+    with gemmd.adopt(model, session, quantize=quantize, min_elements=0) as adopted:
+        assert sorted(adopted.layers) == sorted(PATHS) and adopted.left == {}
+        assert [type(one).__name__ for one in adopted].count("MLP") == 2 and len(adopted) == 7
+        assert str(adopted) == "adopted 7 layers (2 MLP, 5 Linear), none left"
+        got = model(TOKENS)
+        assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+        # Half of the error is the residual stream's, which passes the layers by.
+        assert relative_error(got, wanted) < (0.1 if quantize else 0.02)
+        assert (relative_error(got, wanted) > 0.001) == bool(quantize) or dtype != "float32"
+        assert model.blocks[0].mlp.layer is adopted.layers["blocks.0.mlp"]
+        assert (model.lm_head.in_features, model.lm_head.out_features) == (40, 56)
+        assert not model.lm_head.training
+    with pytest.raises(gemmd.FailedPrecondition, match="is closed"):
+        model(TOKENS)
+
+
+def test_torchs_weights_go_and_an_embedding_keeps_its_own(session):
+    model = Model().eval()
+    gone = [weakref.ref(one) for block in model.blocks for one in block.mlp.parameters()]
+    gone.append(weakref.ref(model.blocks[0].qkv.weight))
+    kept = model.embed.weight
+    gemmd.adopt(model, session, min_elements=0)
+    gc.collect()
+    assert [one() for one in gone] == [None] * 7
+    assert model.embed.weight is kept
+    assert {name.split(".")[-2] for name in model.state_dict()} == {"embed", "norm"}
+
+
+def test_torchs_random_numbers_are_not_drawn_from(session):
+    model = Model().eval()
+    before = torch.get_rng_state()
+    gemmd.adopt(model, session, min_elements=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    "act", [nn.SiLU(), nn.GELU(), nn.GELU("tanh"), nn.ReLU(), nn.SiLU(inplace=True)]
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_gated_mlp_is_one_layer_whatever_its_activation(session, act, bias):
+    model = nn.Sequential(Gated(act=act, bias=bias)).eval()
+    x = torch.randn(3, 40)
+    wanted = model(x)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert [type(one) for one in adopted] == [gemmd.MLP]
+    assert relative_error(model(x), wanted) < 1e-5
+
+
+class Scaled(Gated):
+    def forward(self, x):
+        return 1.02 * super().forward(x)
+
+
+class Clamped(Gated):
+    def forward(self, x):
+        return self.down_proj((self.act_fn(self.gate_proj(x)) * self.up_proj(x)).clamp(-3, 3))
+
+
+class UpIsActivated(Gated):
+    def forward(self, x):
+        return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
+
+
+class WithMask(Gated):
+    def forward(self, x, mask=None):
+        return super().forward(x) if mask is not None else super().forward(x).unsqueeze(0)
+
+
+class WithAdapter(Gated):
+    """Its adapter is to be loaded later, and adds nothing before."""
+
+    def __init__(self):
+        super().__init__()
+        self.adapter = nn.Parameter(torch.zeros(40))
+
+    def forward(self, x):
+        return super().forward(x) + self.adapter
+
+
+class OfZeros(Scaled):
+    """Any forward computes 0 of its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.down_proj.weight.zero_()
+
+
+@pytest.mark.parametrize("quantize", ["fp8-block", None])
+@pytest.mark.parametrize("kind", [Scaled, Clamped, UpIsActivated, WithMask, WithAdapter, OfZeros])
+def test_names_alone_make_no_gated_mlp(session, kind, quantize):
+    model = nn.Sequential(kind()).eval()
+    x = torch.randn(3, 40) * 4
+    wanted = model(x)
+    adopted = gemmd.adopt(model, session, quantize=quantize, min_elements=0)
+    assert sorted(adopted.layers) == ["0.down_proj", "0.gate_proj", "0.up_proj"]
+    assert (model(x) - wanted).norm() <= (0.15 if quantize else 1e-4) * wanted.norm()
+
+
+def hooked(module):
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+def with_its_own_forward(module):
+    module.forward = lambda x: F.linear(x, module.weight)
+    return module
+
+
+class Lora(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+class Reads(nn.Module):
+    """As T5's feed-forward looks at its last weight's type."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(40, 40)
+
+    def rows(self, x):
+        return x.to(self.proj.weight.dtype)
+
+    def forward(self, x):
+        return self.proj(self.rows(x))
+
+
+STAY = {
+    "a subclass": (lambda: Lora(40, 40), "", "it is a Lora, a subclass"),
+    "hooks": (lambda: hooked(nn.Linear(40, 40)), "", "it has hooks"),
+    "weight_norm": (lambda: nn.utils.weight_norm(nn.Linear(40, 40)), "", "it has hooks"),
+    "parametrised": (
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(40, 40)), "", "is parametrised",
+    ),
+    "a forward of its own": (
+        lambda: with_its_own_forward(nn.Linear(40, 40)), "", "forward was set on the instance",
+    ),
+    "double precision": (lambda: nn.Linear(40, 40).double(), "", "torch.float64; layers take"),
+    "a weight that is read": (Reads, ".proj", "the forward of Reads reads proj.weight"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("what", STAY)
+def test_what_a_layer_cannot_stand_for_is_left_alone(session, what):
+    make, path, why = STAY[what]
+    odd = make()
+    model = nn.ModuleDict({"odd": odd, "plain": nn.Linear(40, 40)}).eval()
+    x = torch.randn(3, 40, dtype=next(odd.parameters()).dtype)
+    wanted = odd(x)
+    adopted = gemmd.adopt(model, session, min_elements=0)
+    assert list(adopted.layers) == ["plain"] and list(adopted.left) == [f"odd{path}"]
+    assert why in adopted.left[f"odd{path}"]
+    assert model["odd"] is odd and torch.equal(odd(x), wanted)
+
+
+def test_torchs_own_transformers_still_run(session):
+    options = {"d_model": 40, "nhead": 2, "dim_feedforward": 64, "batch_first": True}
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**options), 1)
+    decoder = nn.TransformerDecoderLayer(**options)
+    model = nn.ModuleDict({"encoder": encoder, "decoder": decoder}).eval()
+    x = torch.randn(2, 5, 40)
+    wanted = decoder(x, encoder(x))
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert list(adopted.layers) == ["decoder.linear1", "decoder.linear2"]
+    ends = [path.removeprefix("encoder.layers.0.") for path in adopted.left]
+    assert ends == [
+        "self_attn.out_proj", "linear1", "linear2",
+        "decoder.self_attn.out_proj", "decoder.multihead_attn.out_proj",
+    ]  # fmt: skip
+    assert relative_error(decoder(x, encoder(x)), wanted) < 1e-5
+    assert "reads linear1.weight" in str(adopted)
+
+
+def test_a_hook_on_an_mlp_or_within_it_keeps_it_from_being_one_layer(session):
+    model = nn.ModuleList([hooked(Gated()), Gated(), Gated()]).eval()
+    hooked(model[1].act_fn)
+    adopted = gemmd.adopt(model, session, min_elements=0)
+    assert [type(adopted.layers.get(str(at))).__name__ for at in range(3)] == [
+        "NoneType", "NoneType", "MLP",
+    ]  # fmt: skip
+    assert len(adopted) == 7
+
+
+def test_a_forward_that_reads_its_mlps_weights_does_not_matter_where_it_goes(session):
+    class Sliced(Gated):
+        def forward(self, x):
+            if self.training:
+                return self.gate_proj.weight.sum()
+            return super().forward(x)
+
+    model = nn.Sequential(Sliced()).eval()
+    assert [type(one) for one in gemmd.adopt(model, session, **EXACT)] == [gemmd.MLP]
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = Sliced()
+
+        def forward(self, x):
+            return self.mlp(x.to(self.mlp.down_proj.weight.dtype))
+
+    model = Outer().eval()
+    x = torch.randn(3, 40)
+    wanted = model(x)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert list(adopted.layers) == ["mlp.up_proj"]
+    assert sorted(adopted.left) == ["mlp.down_proj", "mlp.gate_proj"]
+    assert relative_error(model(x), wanted) < 1e-5
+
+
+def test_a_module_that_occurs_several_times_is_one_layer(session, server):
+    first, mlp = nn.Linear(40, 40), Gated()
+    model = nn.ModuleDict({"a": first, "m": nn.Sequential(mlp, first), "n": mlp}).eval()
+    model["b"] = model["m"]
+    model["up"] = up = Gated().eval()
+    model["up_again"] = up.up_proj
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert sorted(adopted.layers) == ["a", "m.0", "up.down_proj", "up.gate_proj", "up.up_proj"]
+    assert model["a"] is model["m"][1] is model["b"][1] and model["n"] is model["m"][0]
+    assert model["up_again"] is model["up"].up_proj
+    assert not any(isinstance(one, nn.Linear) for one in model.modules())
+
+
+def test_small_weights_and_those_that_where_leaves_out_stay(session):
+    model = Model().eval()
+    asked = []
+
+    def where(path, module):
+        asked.append((path, type(module)))
+        return "blocks.1" not in path
+
+    adopted = gemmd.adopt(model, session, where=where, min_elements=40 * 48)
+    assert sorted(adopted.layers) == ["blocks.0.mlp", "blocks.0.qkv", "lm_head"]
+    assert adopted.left["blocks.0.out"] == "its weight has 1600 elements, min_elements is 1920"
+    assert adopted.left["blocks.1.mlp.up_proj"] == "where= left it out"
+    assert str(adopted).endswith(
+        "6 left: blocks.0.out: its weight has 1600 elements, min_elements is 1920;"
+        " blocks.1.mlp.gate_proj, blocks.1.mlp.up_proj, blocks.1.mlp.down_proj and 2 more:"
+        " where= left it out"
+    )
+    assert ("lm_head", nn.Linear) in asked and len(asked) == 11
+
+
+def test_an_mlps_weights_count_together(session):
+    for least, layers in ((3 * 1920, ["0"]), (3 * 1920 + 1, None)):
+        model = nn.Sequential(Gated()).eval()
+        if layers is None:
+            with pytest.raises(ValueError, match=r"1920 elements, min_elements is 5761"):
+                gemmd.adopt(model, session, min_elements=least)
+        else:
+            assert list(gemmd.adopt(model, session, min_elements=least).layers) == layers
+
+
+def test_weights_that_train_are_refused_with_the_remedy(session):
+    model = Model()
+    before = dict(model.named_modules())
+    with pytest.raises(ValueError, match=r"gate_proj is in training mode.*call model\.eval\(\)"):
+        gemmd.adopt(model, session, min_elements=0)
+    assert dict(model.named_modules()) == before
+    assert len(gemmd.adopt(model.requires_grad_(False), session, min_elements=0)) == 7
+    assert model.lm_head.training
