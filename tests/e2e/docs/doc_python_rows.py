@@ -29,6 +29,7 @@ ELSEWHERE = {
     "session.from_dlpack(tensor)": "a tensor of torch; test_torch.py",
     "buffer.torch()": "torch; test_torch.py",
     "block.mlp = mlp.module()": "a model of torch; test_torch.py",
+    "gemmd.adopt(model, session)": "a model of torch; test_adopt.py",
     "examples/digits": "a folder",
     "examples/workers": "a folder",
     "examples/mlp": "a folder",
