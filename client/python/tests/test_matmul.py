@@ -10,9 +10,7 @@ import gemmd
 from gemmd._ops.multiply import INLINE_BYTES, QUANTIZED, scratch_size
 from gemmd._wire import methods
 
-
-def relative_error(got, exact):
-    return np.linalg.norm(np.asarray(got, np.float64) - exact) / np.linalg.norm(exact)
+from .numerics import relative_error
 
 
 def test_arrays_multiply_in_one_round_trip_once_there_is_scratch(fake, session, random):

@@ -97,12 +97,11 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
   return std::min<int64_t>(tiles + (shape.takes_spares() ? kSpare : 0), at_once);
 }
 
-// Whether D may leave by the copy engine: 16-bit values that need nothing but what is done where
-// they are (Epilogue::Adjusts), rows of whole 16-byte units.
+// Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
 bool StoresByCopy(const GemmConfig& shape, const GemmArgs& args, int split) {
-  return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.beta == 0.0f &&
-         (args.bias == nullptr || args.bias_is_f32) && args.ldd % 8 == 0 && args.d_batch % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+  return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
+         args.beta == 0.0f && args.bias == nullptr && !args.relu && args.ldd % 8 == 0 &&
+         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
 }
 
 // The walk of stream_k.h, for as many tiles of the matrices, by up to `ctas`.

@@ -1,4 +1,4 @@
-// From results to D: alpha, C, bias and ReLU, rounding, and whole 16-byte units of rows by
+// From results to D: alpha, C, bias and activation, rounding, and whole 16-byte units of rows by
 // way of shared memory. Plain stores: copies of rows by the copy engine were measured and are
 // slower, since one lane after the other has to start its own.
 
@@ -7,19 +7,14 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/ptx/convert.cuh"
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_scales.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
-#include "kernels/cuda/sm90/sm90_sum.cuh"
 
 namespace gemmd::kernels::cuda {
-
-// What a bias is where there is none.
-static __device__ const float kZero = 0.0f;
 
 __device__ __forceinline__ uint32_t Pack2(float low, float high, OutType out) {
   uint32_t packed;
@@ -66,7 +61,7 @@ struct Epilogue {
   int lane;
   int group;
   Tile tile;
-  bool general;     // FP32 results, C, or a bias of 16 bits: by way of FP32 in shared memory
+  bool general;     // more than rounding to 16 bits is asked for
   bool aligned;     // rows of D start at multiples of 16 bytes
   bool whole;       // and end at one: every unit of 16 bytes is in D or outside
   uint64_t policy;  // of L2 for D
@@ -89,8 +84,8 @@ struct Epilogue {
         scales(smem, group) {
     staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
               (C.skinny() ? 0 : warp * C.staged_rows() * kPitch);
-    general = args.out == OutType::kF32 || args.beta != 0.0f ||
-              (args.bias != nullptr && !args.bias_is_f32);
+    general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
+              args.bias != nullptr || args.relu;
     aligned =
         args.ldd % 8 == 0 && args.d_batch % 8 == 0 && reinterpret_cast<uint64_t>(args.d) % 16 == 0;
     whole = aligned && args.n % 8 == 0;
@@ -259,55 +254,6 @@ struct Epilogue {
       *reinterpret_cast<float4*>(target) = v;
     } else {
       for (int i = 0; i < min(left, 8); ++i) target[i] = ptx::LoadShared16(source + i * 2);
-    }
-  }
-
-  // Whether alpha, a bias or ReLU is asked for where the results are, before they are rounded.
-  __device__ __forceinline__ bool Adjusts() const {
-    return !general && (args.alpha != 1.0f || args.bias != nullptr || args.relu);
-  }
-  // The bias of the columns, or of a skinny tile's rows, of a thread's four results: of x and y,
-  // and of z and w.
-  __device__ __forceinline__ float4 BiasOf(int sub, int chunk) const {
-    const bool has = args.bias != nullptr;
-    const float* const bias = has ? static_cast<const float*>(args.bias) : &kZero;
-    const int last = has ? static_cast<int>(args.n) - 1 : 0;  // results behind it go nowhere
-    if constexpr (C.skinny()) {
-      const int n = SubRow(sub) + warp * 16 + lane / 4;
-      const float up = bias[min(n, last)], down = bias[min(n + 8, last)];
-      return make_float4(up, up, down, down);
-    } else {
-      const int n = tile.col0 + chunk * 8 + lane % 4 * 2;
-      const float left = bias[min(n, last)], right = bias[min(n + 1, last)];
-      return make_float4(left, right, left, right);
-    }
-  }
-  __device__ __forceinline__ float Adjusted(float result, float bias) const {
-    const float floor = args.relu ? 0.0f : -__builtin_inff();
-    return ptx::MaxNaN(__fmaf_rn(result, args.alpha, bias), floor);  // NaN stays NaN
-  }
-  // If it Adjusts(): a chunk of a sub-tile.
-  __device__ __forceinline__ float4 Adjusted(int sub, int chunk, float4 v) const {
-    const float4 bias = BiasOf(sub, chunk);
-    return make_float4(Adjusted(v.x, bias.x), Adjusted(v.y, bias.y), Adjusted(v.z, bias.z),
-                       Adjusted(v.w, bias.w));
-  }
-  // All results of a thread, where they lie.
-  __device__ __forceinline__ void AdjustInPlace(Sum<C> (&result)[C.result_regs()]) const {
-    constexpr int kOuter = C.skinny() ? C.row_subs() : kChunks;
-    constexpr int kInner = C.skinny() ? kChunks : C.row_subs();
-#pragma unroll
-    for (int outer = 0; outer < kOuter; ++outer) {
-      const float4 bias = BiasOf(outer, outer);
-#pragma unroll
-      for (int inner = 0; inner < kInner; ++inner) {
-        const int sub = C.skinny() ? outer : inner, chunk = C.skinny() ? inner : outer;
-        Sum<C>* const v = result + (sub * kChunks + chunk) * 4;
-        v[0] = FromBits<Sum<C>>(Adjusted(BitsOf(v[0]), bias.x));
-        v[1] = FromBits<Sum<C>>(Adjusted(BitsOf(v[1]), bias.y));
-        v[2] = FromBits<Sum<C>>(Adjusted(BitsOf(v[2]), bias.z));
-        v[3] = FromBits<Sum<C>>(Adjusted(BitsOf(v[3]), bias.w));
-      }
     }
   }
 

@@ -189,7 +189,7 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
                                          int thread) {
   constexpr int kUnit = C.store_threads() * 16;
   using Out = Epilogue<C>;
-  if (out.whole && !out.general && !out.Adjusts()) {
+  if (out.whole && !out.general) {
     if (parts == 2) return StoreSumWhole<C, 2, 2>(out, share, parts, thread);
     if (parts <= 4) return StoreSumWhole<C, 3, 4>(out, share, parts, thread);
     return StoreSumWhole<C, 5, kMaxClusterSize>(out, share, parts, thread);
@@ -206,7 +206,6 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
       for (int chunk = first; chunk < last; ++chunk, at += kUnit) {
         float4 sum = SumOfParts<Sum<C>, kMaxClusterSize>(at, share.stride, parts);
         if constexpr (C.scales_results()) sum = out.scales.Apply(sub, chunk, sum);
-        if (out.Adjusts()) sum = out.Adjusted(sub, chunk, sum);
         out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
       }
       out.Sync();

@@ -1,5 +1,5 @@
 // A tile whose whole sum is in one CTA's registers, to D: rounded and in 16-byte units, by the copy
-// engine, or by way of FP32 (Epilogue::general).
+// engine, or by way of FP32 where more than rounding is asked for.
 
 #pragma once
 
@@ -149,7 +149,7 @@ __device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
 template <GemmConfig C>
 __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                            const Epilogue<C>& out,
-                                           Sum<C> (&result)[C.result_regs()]) {
+                                           const Sum<C> (&result)[C.result_regs()]) {
   using Out = Epilogue<C>;
   if (out.general) {
 #pragma unroll
@@ -168,7 +168,6 @@ __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemL
     }
     return;
   }
-  if (out.Adjusts()) out.AdjustInPlace(result);
   if constexpr (C.stores_tile) {
     if (launch.stores_by_copy) {
       // Else conversions to either type are issued, a fifth of the way. Other tiles lose more by

@@ -23,10 +23,6 @@ WORKERS = Path(__file__).parents[4] / "examples" / "workers" / "workers.py"
 FP8 = (0.005, 0.06)
 
 
-def relative_error(got, exact):
-    return np.linalg.norm(np.asarray(got, np.float64) - exact) / np.linalg.norm(exact)
-
-
 @pytest.fixture
 def name(client):
     found = f"linear/{time.time_ns()}"
@@ -88,6 +84,8 @@ def test_a_weight_that_comes_quantised_is_taken_as_it_is(session, random):
 WORKER = """
 import json, sys
 import numpy as np, gemmd
+
+from ..numerics import relative_error
 address, name = sys.argv[1:]
 with gemmd.Client(address) as client, client.session() as session:
     layer = gemmd.Linear(session, lambda: np.load(sys.stdin.buffer), name=name)

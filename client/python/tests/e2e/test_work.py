@@ -10,14 +10,12 @@ import gemmd.aio
 from gemmd._ops.multiply import QUANTIZED
 from gemmd._wire import methods
 
+from ..numerics import relative_error
+
 pytestmark = pytest.mark.e2e
 
 # Relative error that rounding the result to this dtype may add: half a step of its mantissa.
 BOUND = {"f32": 1e-6, "bf16": 4e-3, "f16": 5e-4}
-
-
-def relative_error(got, exact):
-    return np.linalg.norm(np.asarray(got, np.float64) - exact) / np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("dtype", sorted(BOUND))

@@ -6,9 +6,7 @@ import weakref
 import pytest
 
 import gemmd
-from gemmd import native
 
-from ..conftest import QUICK
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -16,19 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from .models import PATHS, TOKENS, Gated, Model, relative_error  # noqa: E402
 
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 EXACT = {"quantize": None, "min_elements": 0}
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def server(request, fake, arming_fake):
-    return fake if request.param == "plain" else arming_fake
-
-
-@pytest.fixture
-def session(server):
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
 
 
 @pytest.fixture(autouse=True)

@@ -8,28 +8,13 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import native
 
-from ..conftest import QUICK
 from ..fake.machine import Refused
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from .models import PATHS, TOKENS, Model  # noqa: E402
-
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def server(request, fake, arming_fake):
-    return fake if request.param == "plain" else arming_fake
-
-
-@pytest.fixture
-def session(server):
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
 
 
 @pytest.fixture(autouse=True)

@@ -9,25 +9,12 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import native
 from gemmd.ops import Granularity
 
-from ..conftest import QUICK
+from ..numerics import relative_error
 
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 E4M3, ROW = gemmd.float8_e4m3fn, Granularity.PER_ROW
 N, K = 200, 300
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def server(request, fake, arming_fake):
-    return fake if request.param == "plain" else arming_fake
-
-
-@pytest.fixture
-def session(server):
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
 
 
 def rounded(x, block=None):
@@ -55,10 +42,6 @@ def blocks(random, n, k):
     scales = random.uniform(0.01, 1, (-(-n // 128), -(-k // 128))).astype("f4")
     spread = scales.astype(np.float64).repeat(128, 0)[:n].repeat(128, 1)[:, :k]
     return values, scales, values.astype(np.float64) * spread
-
-
-def relative_error(got, exact):
-    return np.linalg.norm(np.asarray(got, np.float64) - exact) / np.linalg.norm(exact)
 
 
 def error_of_rows(y, exact):

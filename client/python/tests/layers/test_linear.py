@@ -14,21 +14,12 @@ from gemmd._layers.rows import planned
 from gemmd._wire import methods
 
 from ..conftest import QUICK
+from ..numerics import relative_error
 
 
 @pytest.fixture(params=["plain", "sharing"])
 def server(request, fake, sharing_fake):
     return fake if request.param == "plain" else sharing_fake
-
-
-@pytest.fixture
-def client(server):
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client:
-        yield client
-
-
-def relative_error(got, exact):
-    return np.linalg.norm(np.asarray(got, np.float64) - exact) / np.linalg.norm(exact)
 
 
 def test_batches_of_any_shape_are_multiplied_and_one_plan_a_size_is_kept(server, session, random):

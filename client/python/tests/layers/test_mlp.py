@@ -4,20 +4,10 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import native
 from gemmd._wire import methods
 
-from ..conftest import QUICK
 from ..fake.machine import Refused
-
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def session(request, fake, arming_fake):
-    server = fake if request.param == "plain" else arming_fake
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
+from ..numerics import relative_error
 
 
 def silu(x):
@@ -27,10 +17,6 @@ def silu(x):
 def exact(x, gate, up, down):
     x = x.astype(np.float64)
     return (silu(x @ gate.T) * (x @ up.T)) @ down.T
-
-
-def relative_error(got, wanted):
-    return np.linalg.norm(np.asarray(got, np.float64) - wanted) / np.linalg.norm(wanted)
 
 
 @pytest.fixture

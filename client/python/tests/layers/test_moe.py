@@ -4,19 +4,8 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import native
 
-from ..conftest import QUICK
-
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def session(request, fake, arming_fake):
-    server = fake if request.param == "plain" else arming_fake
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
-
+from ..numerics import relative_error
 
 EXPERTS, HIDDEN, INNER, TOP = 5, 48, 24, 2
 
@@ -30,10 +19,6 @@ def exact(x, experts, shares, gate_up, down):
             gate, up = np.split(gate_up[e] @ row, 2)
             y[t] += share * (down[e] @ (gate / (1 + np.exp(-gate)) * up))
     return y
-
-
-def relative_error(got, wanted):
-    return np.linalg.norm(np.asarray(got, np.float64) - wanted) / np.linalg.norm(wanted)
 
 
 @pytest.fixture

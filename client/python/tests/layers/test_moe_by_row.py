@@ -4,26 +4,12 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import native
 from gemmd.ops import Granularity
 
-from ..conftest import QUICK
 from .test_by_row import KINDS, WIDTHS, blocks, error_of_rows, kinds, rounded, stored
 
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 EXPERTS, HIDDEN, INNER, N, TOP = 5, 160, 136, 72, 2
 ROW = Granularity.PER_ROW
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def server(request, fake, arming_fake):
-    return fake if request.param == "plain" else arming_fake
-
-
-@pytest.fixture
-def session(server):
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
 
 
 def experts_of(kind, random, n, k):

@@ -7,27 +7,10 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import native
 from gemmd._wire import methods
 
 from ..conftest import QUICK
-
-needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
-
-
-@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
-def server(request, fake, arming_fake):
-    return fake if request.param == "plain" else arming_fake
-
-
-@pytest.fixture
-def session(server):
-    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
-        yield one
-
-
-def relative_error(got, wanted):
-    return np.linalg.norm(np.asarray(got, np.float64) - wanted) / np.linalg.norm(wanted)
+from ..numerics import relative_error
 
 
 def matrix(random, n, k):

@@ -11,6 +11,11 @@ BOTH = ["cpu:0", "cpu:1"]
 THREE = ["cpu:0", "cpu:1", "cpu:2"]
 
 
+@pytest.fixture
+def server(fake):  # calls of a split layer are not armed
+    return fake
+
+
 def numbers(*shape, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 

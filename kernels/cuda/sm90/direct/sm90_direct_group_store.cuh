@@ -52,7 +52,7 @@ struct GroupStore {
   __device__ __forceinline__ void Store(const GroupStop& stop) {
     bounds.MoveTo(launch, stop.rows);
     out.tile = {(stop.n * C.share_cols + place.row) * C.rows, stop.rows.row0, stop.rows.item};
-    if (out.whole && !out.general && !out.Adjusts() && launch.args.out == kOwnType) {
+    if (out.whole && !out.general && launch.args.out == kOwnType) {
       StoreRounded(stop.rows.row_end);
     } else {
       StoreAny(stop);
@@ -117,7 +117,7 @@ struct GroupStore {
         StoreWhole<kThin>(bounds.launch, thin, out, piece);
       } else {
         StoreWhole<kThin>(bounds.launch, thin, out,
-                          reinterpret_cast<float(&)[kPiece]>(math.result[0]));
+                          reinterpret_cast<const float(&)[kPiece]>(math.result[0]));
       }
       out.tile.col0 += T.cols;
       if (out.tile.col0 >= stop.rows.row_end) break;
