@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What a worker gains by calling the daemon on its own GPU: examples/mlp by torch, Linear and MLP, time-sliced and under
-# MPS, the tax of a call, graphs, killed clients and a killed daemon. Builds nothing: it runs from a tree of
-# scripts/dist.sh. Ends within LIMIT_S seconds (330), whatever hangs, and ends the processes it started: the phases stand
-# in the order of what they are worth, and what no time is left for is said and left out.
+# MPS, whole blocks of transformers, the tax of a call, graphs, killed clients and a killed daemon. Builds nothing: it
+# runs from a tree of scripts/dist.sh. Ends within LIMIT_S seconds (390), whatever hangs, and ends the processes it
+# started: the phases stand in the order of what they are worth, and what no time is left for is said and left out.
 #
 #   scripts/worker.sh DIST OUT                 a GPU with nvidia-cuda-mps-control, and python3 with torch
 #   scripts/worker.sh DIST OUT cpu:0 quick     the same on any machine, small
@@ -18,7 +18,7 @@ mkdir -p "$2"
 out=$(cd "$2" && pwd)
 device=${3:-cuda:0}
 quick=${4:-}
-limit_s=${LIMIT_S:-330}
+limit_s=${LIMIT_S:-390}
 ending_s=10  # to stop the daemon and to write the report
 dir=$(mktemp -d)
 python=${GEMMD_PYTHON:-python3}
@@ -148,6 +148,7 @@ if [ -n "$have_torch" ]; then
 fi
 [ -n "$have_torch" ] && phase rows 60 "$python" rows.py
 if on_gpu; then
+  [ -n "$have_torch" ] && phase blocks 60 "$python" blocks.py
   phase tax 20 "$python" tax.py mps stream
   phase graph 30 "$python" graph.py
   phase syncs 20 "$python" syncs.py

@@ -60,6 +60,10 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
   if (added) {
     const GemmFamilyEntry& family = variant.entry();
     slot.status = ToStatus(family.prepare(variant.config), "preparing " + Name(variant));
+    if (slot.status.ok() && family.adjusting != nullptr) {
+      slot.status = ToStatus(family.adjusting->prepare(variant.config),
+                             absl::StrCat("preparing ", Name(variant), ", adjusting"));
+    }
     if (slot.status.ok()) {
       slot.status =
           ToStatus(family.max_clusters(variant.config, variant.shape().multicast() * variant.split,
@@ -97,10 +101,19 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
   return std::min<int64_t>(tiles + (shape.takes_spares() ? kSpare : 0), at_once);
 }
 
-// Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
-bool StoresByCopy(const GemmConfig& shape, const GemmArgs& args, int split) {
-  return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
-         args.beta == 0.0f && args.bias == nullptr && !args.relu && args.ldd % 8 == 0 &&
+// The variant's kernels for such arguments, if it has some of their own.
+const GemmFamilyEntry* Adjusting(const GemmVariant& variant, const GemmArgs& args) {
+  if (variant.split > 1 || variant.streams_k() || !OnlyAdjusts(args)) return nullptr;
+  return variant.entry().adjusting;
+}
+
+// Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted, rows of
+// whole 16-byte units.
+bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
+  const bool plain = args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
+                     args.bias == nullptr && !args.relu;
+  return variant.shape().stores_tile && variant.split == 1 &&
+         (plain || Adjusting(variant, args) != nullptr) && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
 }
 
@@ -214,7 +227,7 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
     if (!made.ok()) return made.status();
     launch.scale_map = *made;
   }
-  if (StoresByCopy(shape, args, variant.split)) {
+  if (StoresByCopy(variant, args)) {
     const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,
                                                        .cols = args.n,
                                                        .rows = args.m,
@@ -247,9 +260,11 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
 }
 
 absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream) {
+  const GemmFamilyEntry* const adjusting = Adjusting(variant, launch.args);
+  const GemmFamilyEntry& entry = adjusting != nullptr ? *adjusting : variant.entry();
   const cudaError_t code = variant.streams_k()
                                ? variant.stream_entry().launch(variant.config, launch, stream)
-                               : variant.entry().launch(variant.config, launch, stream);
+                               : entry.launch(variant.config, launch, stream);
   // The name is put together for an error alone.
   return code == cudaSuccess ? absl::OkStatus() : ToStatus(code, Name(variant));
 }

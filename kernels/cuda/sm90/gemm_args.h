@@ -46,4 +46,12 @@ struct GemmArgs {
   float beta = 0.0f;
 };
 
+// Whether alpha, an FP32 bias or ReLU is asked for, and nothing else but rounding to 16 bits: an
+// adjusting kernel has that done where the results are.
+constexpr bool OnlyAdjusts(const GemmArgs& args) {
+  return args.out != OutType::kF32 && args.beta == 0.0f &&
+         (args.bias == nullptr || args.bias_is_f32) &&
+         (args.alpha != 1.0f || args.bias != nullptr || args.relu);
+}
+
 }  // namespace gemmd::kernels::cuda

@@ -62,8 +62,11 @@ struct GemmFamilyEntry {
   cudaError_t (*launch)(int config, const GemmLaunch& launch, cudaStream_t stream);
   // Clusters of this size that fit on the device at once.
   cudaError_t (*max_clusters)(int config, int cluster_size, int* clusters);
+  // The same configs' kernels for OnlyAdjusts() and undivided k; null: these serve it, slower.
+  const GemmFamilyEntry* adjusting;
 };
 
+extern const GemmFamilyEntry kSm90Fp8TiledAdjusting;  // of kSm90Fp8Tiled, and no family of the pool
 extern const GemmFamilyEntry kSm90Fp8Tiled;
 extern const GemmFamilyEntry kSm90Fp8Skinny;
 extern const GemmFamilyEntry kSm90Bf16Tiled;

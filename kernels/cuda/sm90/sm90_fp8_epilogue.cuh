@@ -7,14 +7,19 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/ptx/convert.cuh"
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_scales.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+#include "kernels/cuda/sm90/sm90_sum.cuh"
 
 namespace gemmd::kernels::cuda {
+
+// What a bias is where there is none.
+static __device__ const float kZero = 0.0f;
 
 __device__ __forceinline__ uint32_t Pack2(float low, float high, OutType out) {
   uint32_t packed;
@@ -53,7 +58,7 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
 // One warpgroup's way to D. A chunk is 8 columns of the column side for the warpgroup's 64 rows:
 // four values a thread, at (row, col) = (16 warp + lane / 4, 2 (lane % 4)), its right neighbour,
 // and the same 8 rows further down.
-template <GemmConfig C>
+template <GemmConfig C, bool kAdjusts = false>
 struct Epilogue {
   const GemmArgs& args;
   uint32_t staging;  // this warp's (tiled) or this warpgroup's (skinny)
@@ -61,7 +66,7 @@ struct Epilogue {
   int lane;
   int group;
   Tile tile;
-  bool general;     // more than rounding to 16 bits is asked for
+  bool general;     // more than rounding to 16 bits is asked for; never of a kernel that adjusts
   bool aligned;     // rows of D start at multiples of 16 bytes
   bool whole;       // and end at one: every unit of 16 bytes is in D or outside
   uint64_t policy;  // of L2 for D
@@ -84,8 +89,8 @@ struct Epilogue {
         scales(smem, group) {
     staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
               (C.skinny() ? 0 : warp * C.staged_rows() * kPitch);
-    general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
-              args.bias != nullptr || args.relu;
+    general = !kAdjusts && (args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
+                            args.bias != nullptr || args.relu);
     aligned =
         args.ldd % 8 == 0 && args.d_batch % 8 == 0 && reinterpret_cast<uint64_t>(args.d) % 16 == 0;
     whole = aligned && args.n % 8 == 0;
@@ -254,6 +259,29 @@ struct Epilogue {
       *reinterpret_cast<float4*>(target) = v;
     } else {
       for (int i = 0; i < min(left, 8); ++i) target[i] = ptx::LoadShared16(source + i * 2);
+    }
+  }
+
+  // All results of a thread, where they lie: alpha, the bias of their columns, ReLU.
+  __device__ __forceinline__ void Adjust(Sum<C> (&result)[C.result_regs()]) const {
+    static_assert(!C.skinny(), "columns are D's");
+    const bool has = args.bias != nullptr;
+    const float* const bias = has ? static_cast<const float*>(args.bias) : &kZero;
+    const int last = has ? static_cast<int>(args.n) - 1 : 0;  // results behind it go nowhere
+    const float floor = args.relu ? 0.0f : -__builtin_inff();
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int n = tile.col0 + chunk * 8 + lane % 4 * 2;
+      const float of_cols[] = {bias[min(n, last)], bias[min(n + 1, last)]};
+#pragma unroll
+      for (int sub = 0; sub < C.row_subs(); ++sub) {
+        Sum<C>* const v = result + (sub * kChunks + chunk) * 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float sum = __fmaf_rn(BitsOf(v[i]), args.alpha, of_cols[i % 2]);
+          v[i] = FromBits<Sum<C>>(ptx::MaxNaN(sum, floor));  // NaN stays NaN
+        }
+      }
     }
   }
 

@@ -153,11 +153,10 @@ __device__ __forceinline__ float4 SumOfParts(uint32_t at, int stride, int parts)
 // The share to D, if it only has to be rounded and D's rows are whole 16-byte units: no more
 // branches than chunks, since each costs as much as ten instructions here. `kLeast` and `kMost`:
 // what parts there may be.
-template <GemmConfig C, int kLeast, int kMost>
-__device__ __forceinline__ void StoreSumWhole(const Epilogue<C>& out, const Share& share, int parts,
+template <GemmConfig C, int kLeast, int kMost, class Out>
+__device__ __forceinline__ void StoreSumWhole(const Out& out, const Share& share, int parts,
                                               int thread) {
   constexpr int kUnit = C.store_threads() * 16;
-  using Out = Epilogue<C>;
   constexpr int kAll = (Out::kChunks + kLeast - 1) / kLeast;
   constexpr int kAtOnce = kAll < Out::kStep ? kAll : Out::kStep;
   uint32_t at = share.from + thread * 16;
@@ -184,11 +183,10 @@ __device__ __forceinline__ void StoreSumWhole(const Epilogue<C>& out, const Shar
   }
 }
 
-template <GemmConfig C>
-__device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& share, int parts,
+template <GemmConfig C, class Out>
+__device__ __forceinline__ void StoreSum(const Out& out, const Share& share, int parts,
                                          int thread) {
   constexpr int kUnit = C.store_threads() * 16;
-  using Out = Epilogue<C>;
   if (out.whole && !out.general) {
     if (parts == 2) return StoreSumWhole<C, 2, 2>(out, share, parts, thread);
     if (parts <= 4) return StoreSumWhole<C, 3, 4>(out, share, parts, thread);

@@ -13,10 +13,10 @@
 namespace gemmd::kernels::cuda {
 
 // One row of functions for each config.
-template <GemmConfig C>
-struct Entry {
+template <GemmConfig C, bool kAdjusts>
+struct EntryOf {
   static_assert(Check<C>());
-  static constexpr auto* kKernel = Gemm<Encode(C)>;
+  static constexpr auto* kKernel = Gemm<Encode(C), kAdjusts>;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -56,6 +56,11 @@ struct Entry {
   }
 };
 
+template <GemmConfig C>
+struct Entry : EntryOf<C, false> {};
+template <GemmConfig C>
+struct AdjustingEntry : EntryOf<C, true> {};
+
 template <const auto& kList>
 inline constexpr int kLength = sizeof(kList) / sizeof(kList[0]);
 
@@ -88,10 +93,11 @@ template <typename LaunchArgs, template <GemmConfig> class Entry, Mma kMma, cons
 using FamilyOf =
     IndexedFamily<LaunchArgs, Entry, kMma, kList, std::make_integer_sequence<int, kCount>>;
 
-template <Mma kMma, const auto& kList, int kCount = kLength<kList>>
-constexpr GemmFamilyEntry MakeFamily(const char* name) {
-  using F = FamilyOf<GemmLaunch, Entry, kMma, kList, kCount>;
-  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters};
+template <Mma kMma, const auto& kList, int kCount = kLength<kList>,
+          template <GemmConfig> class EntryOf = Entry>
+constexpr GemmFamilyEntry MakeFamily(const char* name, const GemmFamilyEntry* adjusting = nullptr) {
+  using F = FamilyOf<GemmLaunch, EntryOf, kMma, kList, kCount>;
+  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters, adjusting};
 }
 
 }  // namespace gemmd::kernels::cuda

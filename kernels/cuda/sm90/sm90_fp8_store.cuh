@@ -67,8 +67,8 @@ __device__ __forceinline__ void StoreTiles(const GemmLaunch& launch, const SmemL
 }
 
 // The math warps' side of it: they go on to the next tile while this one leaves.
-template <GemmConfig C>
-__device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayout<C>& smem,
+template <GemmConfig C, class Out>
+__device__ __forceinline__ void StageTile(const Out& out, const SmemLayout<C>& smem,
                                           const Sum<C> (&result)[C.result_regs()], OutType type) {
   using Boxes = StoreBoxes<C>;
   // Lane l gives row l % 16 of the warp's, of one chunk of 8 columns or, from lane 16 on, of the
@@ -95,10 +95,9 @@ __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayo
 }
 
 // Half of each warp's rows at a time.
-template <GemmConfig C, bool kWhole>
-__device__ __forceinline__ void StoreHalves(const Epilogue<C>& out,
+template <GemmConfig C, bool kWhole, class Out>
+__device__ __forceinline__ void StoreHalves(const Out& out,
                                             const Sum<C> (&result)[C.result_regs()]) {
-  using Out = Epilogue<C>;
   static_assert(C.row_subs() == 1 && Out::kChunks % 8 == 0);
 #pragma unroll
   for (int first = 0; first < Out::kChunks; first += 8) {
@@ -115,10 +114,9 @@ __device__ __forceinline__ void StoreHalves(const Epilogue<C>& out,
   }
 }
 
-template <GemmConfig C, bool kWhole>
-__device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
+template <GemmConfig C, bool kWhole, class Out>
+__device__ __forceinline__ void StoreRounded(const Out& out,
                                              const Sum<C> (&result)[C.result_regs()]) {
-  using Out = Epilogue<C>;
   if constexpr (C.stages_halves()) return StoreHalves<C, kWhole>(out, result);
   constexpr int kAtOnce = C.skinny() ? 1 : 2;
 #pragma unroll
@@ -146,11 +144,10 @@ __device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
   }
 }
 
-template <GemmConfig C>
+template <GemmConfig C, class Out>
 __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                           const Epilogue<C>& out,
+                                           const Out& out,
                                            const Sum<C> (&result)[C.result_regs()]) {
-  using Out = Epilogue<C>;
   if (out.general) {
 #pragma unroll
     for (int sub = 0; sub < C.row_subs(); ++sub) {

@@ -1,39 +1,11 @@
 // The compute-bound family: A's rows on WGMMA's row side, two math warpgroups a CTA.
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_tiled_configs.h"
 
 namespace gemmd::kernels::cuda {
 
-// What each is the fastest for on an H200: deploy/tuning/h200.json.
-constexpr GemmConfig kTiledConfigs[] = {
-    Tiled(128, 64, 8),
-    SharingCols(Tiled(128, 64, 8)),
-    TwoPerSm(Tiled(128, 64, 3)),
-    Tiled(128, 112, 6),
-    Tiled(128, 128, 6),
-    Tiled(128, 144, 6),
-    SharingCols(Tiled(128, 144, 6)),
-    Tiled(128, 192, 5),
-    Tiled(256, 128, 4),
-    SharingRows(Tiled(256, 128, 4)),
-    Tiled(256, 112, 4),
-    Tiled(192, 96, 5),
-    SharingRows(Tiled(192, 128, 4)),
-    Storing(Tiled(128, 128, 5)),
-    Storing(Tiled(128, 176, 4)),
-    Storing(Tiled(128, 192, 4)),
-    SharingRows(Storing(Tiled(128, 192, 4))),
-    Storing(Tiled(256, 128, 3)),
-    SharingRows(Storing(Tiled(256, 128, 3))),
-    Storing(Tiled(192, 128, 4)),
-    SharingRows(Storing(Tiled(192, 128, 4))),
-    Tiled(128, 96, 7),
-    Tiled(128, 160, 5),
-    Tiled(192, 64, 6),
-    Tiled(192, 112, 5),
-};
-
 extern const GemmFamilyEntry kSm90Fp8Tiled =
-    MakeFamily<Mma::kFp8Block, kTiledConfigs>("sm90_fp8_tiled");
+    MakeFamily<Mma::kFp8Block, kTiledConfigs>("sm90_fp8_tiled", &kSm90Fp8TiledAdjusting);
 
 }  // namespace gemmd::kernels::cuda
