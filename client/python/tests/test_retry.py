@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -82,3 +85,36 @@ def test_a_wait_grows_to_the_longest_and_there_is_one_for_each_further_attempt()
     assert len(waits) == 5
     for wait, most in zip(waits, [1, 2, 4, 4, 4], strict=True):
         assert most / 2 <= wait <= most
+
+
+class Local:
+    """What a caller has at hand: with a weak reference, unlike an array of numpy's own."""
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "UNAVAILABLE"])
+@pytest.mark.parametrize(
+    "method, call",
+    [
+        (methods.FIND_BUFFER, lambda session, x: session.find("w")),
+        (methods.EXECUTE, lambda session, x: session.execute([gemmd.read(x)])),
+        (methods.CREATE_PLAN, lambda session, x: session.plan([gemmd.read(x)])),
+        (methods.CREATE_BUFFER, lambda session, x: session.create_buffer(64)),
+        (methods.UPLOAD, lambda session, x: x.upload(np.ones(16, "f4"))),
+    ],
+)
+def test_a_failed_call_keeps_nothing_of_its_callers(fake, session, method, call, code):
+    x = session.create_buffer(shape=(16,), dtype="f32")
+
+    def failing():
+        local = Local()
+        with pytest.raises(gemmd.Error):
+            call(session, x)
+        return weakref.ref(local)
+
+    fake.fail(method, code, "refused", times=20)
+    gc.disable()
+    try:
+        assert failing()() is None
+    finally:
+        gc.enable()
+        fake.faults.statuses[method].clear()

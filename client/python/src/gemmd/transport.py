@@ -133,17 +133,22 @@ class Transport:
         """After a first attempt failed with `error`: raises it, or tries the rest of the
         attempts.
         """
-        if name not in methods.SAFE_TO_REPEAT:
+        try:
+            if name not in methods.SAFE_TO_REPEAT:
+                raise self.security.explained(error)
+            for delay in self.retry.delays():
+                if not broken_connection(error):
+                    break
+                time.sleep(delay)
+                try:
+                    return self.method(name)(request, limit)
+                except errors.Error as next_error:
+                    error = next_error
             raise self.security.explained(error)
-        for delay in self.retry.delays():
-            if not broken_connection(error):
-                break
-            time.sleep(delay)
-            try:
-                return self.method(name)(request, limit)
-            except errors.Error as next_error:
-                error = next_error
-        raise self.security.explained(error)
+        finally:
+            # Its traceback has this frame, and with it the arrays of all callers: in a cycle they
+            # would stay until the garbage collector comes.
+            del error
 
     def send_stream(self, name: str, requests: Iterable[bytes]) -> bytes:
         """A client stream over the connection for streams. Not retried here: see transfer."""

@@ -234,7 +234,10 @@ class Sharing:
     def failed(self, error: Exception) -> None:
         """After the memory could not be made. A server that is busy or gone may have it later."""
         if isinstance(error, errors.DeadlineExceeded):
-            raise error  # so has the caller's time
+            try:
+                raise error  # so has the caller's time
+            finally:
+                del error  # see Transport.again
         if isinstance(error, errors.Unavailable):
             return
         if self.arena is None:

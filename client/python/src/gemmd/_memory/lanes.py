@@ -91,4 +91,4 @@ def run_lanes(count: int, pieces: Pieces, work: Callable[[int], None]) -> None:
             helper.join()
         raise
     if failures:
-        raise failures[0]
+        raise failures.pop(0)  # its traceback has this frame: see Transport.again

@@ -243,7 +243,10 @@ async def wait(delays: Iterator[float], error: errors.Error, again: bool) -> Non
     """Sleeps before another attempt, or raises `error` if it must not be or none is left."""
     delay = next(delays, None) if again else None
     if delay is None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # see Transport.again
     await asyncio.sleep(delay)  # aio
     # sync: time.sleep(delay)
 
