@@ -1,7 +1,7 @@
 // The compute-bound family: A's rows on WGMMA's row side, two math warpgroups a CTA.
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
-#include "kernels/cuda/sm90/sm90_fp8_tiled_configs.h"
+#include "kernels/cuda/sm90/tiled/sm90_fp8_tiled_configs.h"
 
 namespace gemmd::kernels::cuda {
 

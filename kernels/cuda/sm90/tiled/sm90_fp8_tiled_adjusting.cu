@@ -1,7 +1,7 @@
 // The compute-bound family's kernels for results that need alpha, a bias or ReLU.
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
-#include "kernels/cuda/sm90/sm90_fp8_tiled_configs.h"
+#include "kernels/cuda/sm90/tiled/sm90_fp8_tiled_configs.h"
 
 namespace gemmd::kernels::cuda {
 
