@@ -202,7 +202,7 @@ def test_mistakes_are_told(session):
         (
             lambda: gemmd.adopt(model, session),
             ValueError,
-            "7 more: its weight has|min_elements is 1048576",
+            "7 more: its weight has|min_elements is 16777216",
         ),
     ):
         with pytest.raises(error, match=words):

@@ -91,7 +91,7 @@ def adopt(
     name: str = "",
     quantize: Quantize | None = "fp8-block",
     where: Callable[[str, Any], bool] | None = None,
-    min_elements: int = 1 << 20,
+    min_elements: int = 1 << 24,
 ) -> Adopted:
     """Replaces the Linears and gated MLPs of a model of torch by layers of gemmd, in place.
 
@@ -133,8 +133,10 @@ def adopt(
         Which Linears to take, of those that can be. An MLP becomes one layer if all three are
         taken.
     min_elements : int
-        The smallest weight to take. Smaller ones gain less than a call costs. The three of an MLP
-        count together.
+        The smallest weight to take; the three of an MLP count together. On an H200 blocks with
+        weights of up to 9 million elements took longer by gemmd; those with 17 million and more
+        took less, but for decoding by captured graphs (docs/benchmarks/h200-worker.md). Give 0
+        where workers are to share all weights.
 
     Returns
     -------
