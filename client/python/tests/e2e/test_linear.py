@@ -15,6 +15,8 @@ import pytest
 import gemmd
 import gemmd.aio
 
+from ..numerics import relative_error
+
 pytestmark = pytest.mark.e2e
 
 WORKERS = Path(__file__).parents[4] / "examples" / "workers" / "workers.py"
@@ -84,8 +86,6 @@ def test_a_weight_that_comes_quantised_is_taken_as_it_is(session, random):
 WORKER = """
 import json, sys
 import numpy as np, gemmd
-
-from ..numerics import relative_error
 address, name = sys.argv[1:]
 with gemmd.Client(address) as client, client.session() as session:
     layer = gemmd.Linear(session, lambda: np.load(sys.stdin.buffer), name=name)
