@@ -61,10 +61,11 @@ absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
     GEMMD_ASSIGN_OR_RETURN(state->share_, ShareSocket::Start(config.share, clock, log));
   }
   state->reaper_ = std::thread([state = state.get()] {
-    ClockSteps steps;
+    ClockSteps steps(state->clock_.Ahead());
     // A sleep: absl's waits with a limit last an hour longer where the clock is set back by one.
     for (; !state->stop_.HasBeenNotified(); absl::SleepFor(kReapEvery)) {
-      if (const absl::Duration step = steps.Take(); step != absl::ZeroDuration()) {
+      const absl::Duration step = steps.Take(state->clock_.Ahead());
+      if (step != absl::ZeroDuration()) {
         state->log_.Warning("clock_set", {{"seconds", absl::ToDoubleSeconds(step)}});
         state->sessions_->MoveTimes(step);
         state->published_.MoveTimes(step);

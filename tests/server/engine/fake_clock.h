@@ -19,6 +19,9 @@ class FakeClock final : public Clock {
     return now_;
   }
 
+  // Nobody sets it: Advance() is time that passes.
+  absl::Duration Ahead() const override { return absl::ZeroDuration(); }
+
   void Advance(absl::Duration by) {
     absl::MutexLock lock(&mutex_);
     now_ += by;

@@ -40,6 +40,12 @@ TEST(WeightNameTest, OtherVersionsAreRefused) {
 
 class VersionsTest : public StateTest {
  protected:
+  // One that outlives its ttl, which the server looks after while a test moves the time.
+  std::shared_ptr<Session> OpenHeld(Tenant& tenant) {
+    auto session = Open(tenant);
+    EXPECT_TRUE(session->Hold({}).ok());
+    return session;
+  }
   PublishedBuffers& published() { return state_->published(); }
   // A buffer of a session that ends at once.
   BufferLease Publish(const std::string& name, PublishOptions options = {}) {
@@ -171,7 +177,7 @@ TEST_F(VersionsTest, FactsTellWhoAndWhen) {
 TEST_F(VersionsTest, ATtlRunsFromTheLastHolder) {
   Publish("w", {.ttl = absl::Minutes(1)});
   Publish("stays");
-  auto session = Open(*red_);
+  auto session = OpenHeld(*red_);
   const Handle handle = Attach(*session, "w");
   clock_.Advance(absl::Minutes(5));
   EXPECT_THAT(published().Expire(), ElementsAre());
@@ -192,7 +198,7 @@ TEST_F(VersionsTest, ATtlRunsFromTheLastHolder) {
 
 TEST_F(VersionsTest, AVersionIsUsedAsAWhole) {
   for (const char* name : {"m@1/a", "m@1/b"}) Publish(name, {.ttl = absl::Minutes(1)});
-  auto session = Open(*red_);
+  auto session = OpenHeld(*red_);
   Attach(*session, "m@1/a");
   clock_.Advance(absl::Minutes(2));
   EXPECT_THAT(published().Expire(), ElementsAre());
