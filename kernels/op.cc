@@ -198,6 +198,7 @@ GatedOp GatedOf(const Gate& gate, const TensorRef& product, const TensorRef& d,
   gated.alpha = gate.alpha;
   gated.limit = gate.limit;
   gated.up_offset = gate.up_offset;
+  gated.alone = gate.alone;
   return gated;
 }
 

@@ -58,19 +58,21 @@ enum class Activation : uint8_t {
 inline constexpr int kActivations = 5;
 std::string_view Name(Activation activation);  // "none", "relu", "silu", "gelu_tanh", "gelu_erf"
 
-// What follows a product of n columns before it is rounded: GatedOp's formula, by which d has n/2.
+// What follows a product of n columns before it is rounded: GatedOp's formula, by which d has n/2,
+// or n where gates are alone.
 struct Gate {
   Activation activation = Activation::kSilu;
   int64_t period = 0;
   float alpha = 1.0f;
   float limit = 0.0f;
   float up_offset = 0.0f;
+  bool alone = false;
 };
 
 struct MatmulOp {
   Operand a;    // [m, k]
   Operand b;    // [n, k], a's dtype or Multiply's; batch 1 (rank 2) broadcasts over a batched a
-  TensorRef d;  // [m, n]; F32, BF16 or F16. With a gate [m, n/2], and E4M3 too
+  TensorRef d;  // [m, n]; F32, BF16 or F16. With a gate [m, n/2], or n if alone, and E4M3 too
   std::optional<TensorRef>
       c;  // [m, n]; same dtype as d; may be d itself, must not overlap it otherwise
   std::optional<TensorRef> bias;  // [n], F32 or d's dtype; F32 with a gate
@@ -84,7 +86,7 @@ struct MatmulOp {
   // d = activation(gate) * (up + up_offset) of the product; no c then. The product may be rounded
   // to BF16 in front of it.
   std::optional<Gate> gate;
-  std::optional<TensorRef> d_scales;  // of an E4M3 d: F32, [m, ceil(n/2/128)], any strides
+  std::optional<TensorRef> d_scales;  // of an E4M3 d: F32, [m, ceil(d's columns/128)], any strides
 };
 
 // dst = round(src / scale), scales = amax / max_finite(dst) over each block, both FP32 divisions.
@@ -112,15 +114,18 @@ struct QuantizeOp {
 // too. The result is rounded once, to dst's dtype. E4M3 takes scales of 1x128, and is what
 // QuantizeOp makes of the unrounded FP32 results: on one device, bit for bit what a GatedOp into
 // F32 and a QuantizeOp leave.
+//
+// Gates that are alone have no ups: dst = activation(gate), of src's own columns.
 struct GatedOp {
-  TensorRef src;  // [rows, 2n] or [batch, rows, 2n]; F32, BF16 or F16; any strides
+  TensorRef src;  // [rows, 2n] or [batch, rows, 2n], n if alone; F32, BF16 or F16; any strides
   TensorRef dst;  // [rows, n] or [batch, rows, n]; F32, BF16, F16 or E4M3
   std::optional<TensorRef> scales;  // of an E4M3 dst: F32, [rows, ceil(n/128)], any strides
   Activation activation = Activation::kSilu;
-  int64_t period = 0;  // divides n; 0: n
-  float alpha = 1.0f;  // above 0; 1 unless the activation is kSilu
-  float limit = 0.0f;  // above 0; 0: none
-  float up_offset = 0.0f;
+  int64_t period = 0;      // divides n; 0: n
+  float alpha = 1.0f;      // above 0; 1 unless the activation is kSilu
+  float limit = 0.0f;      // above 0; 0: none
+  float up_offset = 0.0f;  // 0 if alone, and period too
+  bool alone = false;
 };
 
 // How a GroupedMatmulOp's `groups` tells which rows are whose. Rows of no group are never written.

@@ -77,11 +77,11 @@ template <>
 struct OpKind<GatedOp> {
   static constexpr std::string_view kName = "gated";
   static constexpr std::string_view kKernel =
-      "activation(gate) * up, f32, bf16 or f16 to those or e4m3 with scales of 1x128";
+      "activation(gate), times up, f32, bf16 or f16 to those or e4m3 with scales of 1x128";
   static auto FieldsOf(const GatedOp& op) {
-    const auto& [src, dst, scales, activation, period, alpha, limit, up_offset] = op;
+    const auto& [src, dst, scales, activation, period, alpha, limit, up_offset, alone] = op;
     return std::tuple(Reads(src), Writes(dst), Writes(scales), Says(activation), Says(period),
-                      Says(alpha), Says(limit), Says(up_offset));
+                      Says(alpha), Says(limit), Says(up_offset), Says(alone));
   }
 };
 

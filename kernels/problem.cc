@@ -117,6 +117,11 @@ double MatmulProblem::bytes() const {
          ScaleBytes(batch, n, k, b.granularity) + (has_bias ? 4.0 * n : 0);
 }
 
+void SetGate(const Gate& gate, MatmulProblem& problem) {
+  problem.gate_alone = gate.alone;
+  problem.gate_period = gate.alone ? problem.n : gate.period > 0 ? gate.period : problem.n / 2;
+}
+
 MatmulProblem ProblemOf(const MatmulOp& op) {
   const Matrix a = MatrixOf(op.a.values);
   MatmulProblem problem;
@@ -132,7 +137,7 @@ MatmulProblem ProblemOf(const MatmulOp& op) {
   problem.has_bias = op.bias.has_value();
   if (problem.has_bias && problem.n > 1) problem.bias_stride = op.bias->strides[0];
   problem.activation = op.activation;
-  if (op.gate) problem.gate_period = op.gate->period > 0 ? op.gate->period : problem.n / 2;
+  if (op.gate) SetGate(*op.gate, problem);
   if (op.d_scales) {
     problem.d.granularity = ScaleGranularity::kBlock1x128;
     problem.d.scales = TraitsOfScales(*op.d_scales, problem.d.granularity, op.d.shape.rank == 3);
@@ -144,6 +149,7 @@ MatmulProblem ProblemOf(const MatmulOp& op) {
 MatmulProblem ProductOf(const MatmulProblem& problem) {
   MatmulProblem product = problem;
   product.gate_period = 0;
+  product.gate_alone = false;
   product.d = {.dtype = problem.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16};
   product.d.leading_stride = std::max<int64_t>(problem.n, 1);
   const int64_t row = product.d.leading_stride * SizeBytes(product.d.dtype);
@@ -163,7 +169,11 @@ std::string ToString(const MatmulProblem& problem) {
   if (problem.activation != Activation::kNone) {
     absl::StrAppend(&text, " ", Text(Name(problem.activation)));
   }
-  if (problem.gate_period > 0) absl::StrAppend(&text, " gate/", problem.gate_period);
+  if (problem.gate_alone) {
+    absl::StrAppend(&text, " gate alone");
+  } else if (problem.gate_period > 0) {
+    absl::StrAppend(&text, " gate/", problem.gate_period);
+  }
   if (!problem.reads_operands) absl::StrAppend(&text, " alpha=0");
   return text;
 }

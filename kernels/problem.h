@@ -63,30 +63,35 @@ struct MatmulProblem {
   int64_t k = 0;
   OperandTraits a;
   OperandTraits b;
-  OperandTraits d;     // rows are m, "k" is n, or n/2 with a gate; has scales if it is E4M3
+  OperandTraits
+      d;  // rows are m, "k" is n, or n/2 with a gate that has ups; has scales if it is E4M3
   bool has_c = false;  // beta != 0
   OperandTraits c;     // as d; of has_c alone
   bool has_bias = false;
   int64_t bias_stride = 1;  // of has_bias alone
   Activation activation = Activation::kNone;
   // Columns of gates that lie side by side, then as many of their ups; half of n where all do. 0:
-  // no gate.
+  // no gate; n, and no ups, where gates are alone.
   int64_t gate_period = 0;
+  bool gate_alone = false;
   bool reads_operands = true;  // alpha != 0: else what is in a and b must not show
 
   double flops() const { return 2.0 * batch * m * n * k; }
-  int64_t d_cols() const { return gate_period > 0 ? n / 2 : n; }
+  int64_t d_cols() const { return gate_period > 0 && !gate_alone ? n / 2 : n; }
   double bytes() const;  // operands, scales and result once each
   friend bool operator==(const MatmulProblem&, const MatmulProblem&) = default;
   template <class H>
   friend H AbslHashValue(H h, const MatmulProblem& p) {
     return H::combine(std::move(h), p.batch, p.m, p.n, p.k, p.a, p.b, p.d, p.has_c, p.c, p.has_bias,
-                      p.bias_stride, p.activation, p.gate_period, p.reads_operands);
+                      p.bias_stride, p.activation, p.gate_period, p.gate_alone, p.reads_operands);
   }
 };
 
 // The problem that a validated op poses.
 MatmulProblem ProblemOf(const MatmulOp& op);
+
+// Of a problem whose n is known.
+void SetGate(const Gate& gate, MatmulProblem& problem);
 
 // Of one with a gate: its product, dense, in BF16, or in FP32 for an FP32 d.
 MatmulProblem ProductOf(const MatmulProblem& problem);

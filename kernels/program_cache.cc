@@ -47,8 +47,8 @@ class Writer {
     for (const Operand& operand : operands) Add(operand);
   }
   void Add(const Gate& gate) {
-    const auto& [activation, period, alpha, limit, up_offset] = gate;
-    AddAll(activation, period, alpha, limit, up_offset);
+    const auto& [activation, period, alpha, limit, up_offset, alone] = gate;
+    AddAll(activation, period, alpha, limit, up_offset, alone);
   }
 
  private:

@@ -1,5 +1,6 @@
 // The kernel that hands a small x over: it takes the done word back, copies, and sets the slot's
-// gate behind both. On a stream it takes the place of three entries, a copy and two writes.
+// gate behind both. On a stream it takes the place of three entries, a copy and two writes. Where x
+// is elsewhere or large it rings alone.
 
 #pragma once
 

@@ -303,8 +303,7 @@ Outcome CudaDriver::CopyAndRing(CudaStream stream, CudaFunction kernel,
 }
 
 bool CopiesByKernel(uint64_t to, uint64_t from, size_t size_bytes) {
-  return size_bytes > 0 && size_bytes <= kMostCopyBytes &&
-         (to | from | size_bytes) % kCopyChunkBytes == 0;
+  return size_bytes <= kMostCopyBytes && (to | from | size_bytes) % kCopyChunkBytes == 0;
 }
 
 }  // namespace gemmd::armed

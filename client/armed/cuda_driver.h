@@ -74,7 +74,7 @@ class CudaDriver {
   const Calls& calls_;
 };
 
-// Whether the kernel may take a copy.
+// Whether the kernel may take a copy; one of no bytes too.
 bool CopiesByKernel(uint64_t to, uint64_t from, size_t size_bytes);
 
 }  // namespace gemmd::armed

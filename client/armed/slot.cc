@@ -165,15 +165,17 @@ Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCo
     Outcome why = driver.Fill(stream, before.to + before.size_bytes, 0xFF, fill_bytes);
     if (!why.ok()) return why;
   }
-  const bool rings =
-      reach.copies != nullptr && CopiesByKernel(before.to, before.from, before.size_bytes);
+  const bool rings = reach.copies != nullptr;
+  HandOver by_kernel = {before.to, before.from, before.size_bytes, gate, done};
+  if (!rings || !CopiesByKernel(before.to, before.from, before.size_bytes)) {
+    if (before.size_bytes > 0) {
+      Outcome why = driver.Copy(stream, before.to, before.from, before.size_bytes);
+      if (!why.ok()) return why;
+    }
+    by_kernel.to = by_kernel.from = by_kernel.size_bytes = 0;  // it rings alone
+  }
   if (rings) {
-    Outcome why = driver.CopyAndRing(stream, reach.copies,
-                                     {before.to, before.from, before.size_bytes, gate, done});
-    if (!why.ok()) return why;
-  } else if (before.size_bytes > 0) {
-    Outcome why = driver.Copy(stream, before.to, before.from, before.size_bytes);
-    if (!why.ok()) return why;
+    if (Outcome why = driver.CopyAndRing(stream, reach.copies, by_kernel); !why.ok()) return why;
   }
   const MemoryStep steps[] = {{MemoryStep::Kind::kWrite, done, 0},
                               {MemoryStep::Kind::kWrite, gate, GEMMD_ARMED_RUNG},

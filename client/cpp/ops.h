@@ -40,6 +40,7 @@ struct Gate {
   float alpha = 1;
   float limit = 0;
   float up_offset = 0;
+  bool alone = false;  // no ups: D = activation(product), n columns
 };
 
 // D[m,n] = activation(alpha * A[m,k] . B[n,k]^T + beta * C[m,n] + bias[n])
@@ -48,7 +49,7 @@ struct Matmul {
   Operand b;         // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]:
                      // Transposed(). A's dtype, or one of E4M3 and E5M2 as A's
   Tensor d;          // [m, n] or [batch, m, n]; F32, BF16 or F16; overlaps no input but c. With a
-                     // gate n/2 columns, and E4M3 too
+                     // gate n/2 columns, or n if alone, and E4M3 too
   Tensor c = {};     // [m, n], D's dtype, may be D itself; needed when beta is not 0
   Tensor bias = {};  // [n]; F32 or D's dtype; F32 with a gate
   float alpha = 1;
@@ -56,7 +57,7 @@ struct Matmul {
   Activation activation = Activation::kNone;
   std::string kernel = {};        // a name of ListKernels to insist on; empty: the server chooses
   std::optional<Gate> gate = {};  // none: the product itself. No c or activation beside it
-  Tensor d_scales = {};           // of an E4M3 d: FP32, [.., ceil(n/256)], written
+  Tensor d_scales = {};           // of an E4M3 d: FP32, [.., ceil(its columns/128)], written
 };
 
 // dst = round(src / scale), scale = amax / largest finite of dst's dtype, a block of `granularity`.
@@ -77,7 +78,7 @@ struct Quantize {
 //   ops.Add(Gated{.src = gate_up, .dst = y, .scales = ScalesIn(room, y.shape(), kBlock1x128)})
 //       .Add(Matmul{.a = {y, kBlock1x128, scales}, .b = down, .d = out});
 struct Gated {
-  Tensor src;          // [rows, 2n] or [batch, rows, 2n]; F32, BF16 or F16
+  Tensor src;          // [rows, 2n] or [batch, rows, 2n], n if alone; F32, BF16 or F16
   Tensor dst;          // [rows, n] or [batch, rows, n]; F32, BF16, F16 or E4M3
   Tensor scales = {};  // of an E4M3 dst: FP32, [rows, ceil(n/128)], written
   Activation activation = Activation::kSilu;
@@ -85,6 +86,7 @@ struct Gated {
   float alpha = 1;      // kSilu becomes x * sigmoid(alpha * x)
   float limit = 0;      // above 0: min(gate, limit), and up within [-limit, limit], first
   float up_offset = 0;  // added to up
+  bool alone = false;   // no ups: dst = activation(src)
 };
 
 // For the rows of each group g: d = activation(alpha * a . b[g]^T + bias[g]), or gated. `groups` is

@@ -107,6 +107,7 @@ absl::Status Validator::CheckGate(const MatmulOp& op, int64_t n) {
   if (op.c || op.beta != 0) {
     return InvalidArgumentError("c is given beside a gate; add it with an op of its own");
   }
+  if (op.gate->alone) return absl::OkStatus();
   if (n % 2 != 0) {
     return InvalidArgumentError(StrCat("n=", n, " of b ", ToString(op.b.values.shape),
                                        " is odd; a gate takes n/2 of gate and n/2 of up"));
@@ -130,7 +131,7 @@ absl::Status Validator::operator()(const MatmulOp& op) {
   Dims out = op.a.values.shape;
   const int64_t n = op.b.values.shape[op.b.values.shape.rank - 2];
   if (op.gate) GEMMD_RETURN_IF_ERROR(CheckGate(op, n));
-  out[out.rank - 1] = op.gate ? n / 2 : n;
+  out[out.rank - 1] = op.gate && !op.gate->alone ? n / 2 : n;
   GEMMD_RETURN_IF_ERROR(CheckShape(d, out, op.gate ? "gated a . b^T" : "a . b^T"));
   View d_scales{"d_scales", nullptr, Access::kWrite};
   GEMMD_RETURN_IF_ERROR(validate::CheckGateScales(d, op.d_scales, d_scales, slots_));

@@ -10,13 +10,15 @@ namespace {
 using absl::InvalidArgumentError;
 using absl::StrCat;
 
-// src [batch?, rows, 2n] and dst [batch?, rows, n], and how gate and up share src's columns.
+// src [batch?, rows, 2n], n if alone, dst [batch?, rows, n], and how gate and up share src's
+// columns.
 absl::Status CheckColumns(const GatedOp& op, const View& dst) {
   const Dims& src = op.src.shape;
   if (src.rank < 2) {
     return InvalidArgumentError(StrCat("src has shape ", ToString(src),
                                        "; give it 2 dimensions, or 3 with a leading batch"));
   }
+  if (op.alone) return CheckShape(dst, src, "src, whose gates are alone");
   const int64_t columns = src[src.rank - 1];
   if (columns % 2 != 0) {
     return InvalidArgumentError(StrCat("src ", ToString(src), " has ", columns,
@@ -75,6 +77,11 @@ absl::Status CheckGateNumbers(const Gate& op) {
     return InvalidArgumentError(
         StrCat("limit=", op.limit, " is not a finite number above 0; use 0 for no limit"));
   }
+  if (op.alone && (op.period != 0 || op.up_offset != 0)) {
+    return InvalidArgumentError(
+        StrCat("period=", op.period, " and up_offset=", op.up_offset,
+               " are given of gates alone, which have no ups; leave both 0"));
+  }
   if (!std::isfinite(op.up_offset)) {
     return InvalidArgumentError(
         StrCat("up_offset=", op.up_offset, " is not finite; use a finite number"));
@@ -122,7 +129,7 @@ absl::Status CheckOp(const GatedOp& op, absl::Span<const SlotInfo> slots) {
   status.Update(CheckDType(dst, kGatedResults));
   if (!status.ok()) return status;
   if (status = CheckColumns(op, dst); !status.ok()) return status;
-  const Gate gate{op.activation, op.period, op.alpha, op.limit, op.up_offset};
+  const Gate gate{op.activation, op.period, op.alpha, op.limit, op.up_offset, op.alone};
   if (status = CheckGateNumbers(gate); !status.ok()) return status;
   if (status = CheckScales(op, slots, scales); !status.ok()) return status;
   status.Update(CheckApart(dst, src));

@@ -109,6 +109,10 @@ class GroupedCheck {
     }
     if (!op_.gate) return absl::OkStatus();
     GEMMD_RETURN_IF_ERROR(CheckGateNumbers(*op_.gate));
+    if (op_.gate->alone) {
+      return InvalidArgumentError(
+          "the gate is alone, which a matmul has and groups do not; use `activation`, and Gated");
+    }
     if (op_.activation != Activation::kNone) {
       return InvalidArgumentError(StrCat("activation ", Text(Name(op_.activation)),
                                          " is given beside a gate, which has its own; use one"));

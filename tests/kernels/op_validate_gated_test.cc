@@ -156,6 +156,21 @@ TEST_F(OpValidateMatmulGateTest, AcceptsHalvesBlocksAndPlainResults) {
   EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
 }
 
+TEST_F(OpValidateMatmulGateTest, AGateAloneHasNoUps) {
+  op_.gate->alone = true;
+  op_.gate->period = 0;
+  const MatmulOp halves = op_;
+  const int64_t n = op_.b.values.shape[0];
+  op_.d.shape[1] = n;
+  op_.d.strides[0] = n;
+  op_.d_scales->shape[1] = (n + 127) / 128;
+  op_.d_scales->strides = RowMajorStrides(op_.d_scales->shape);
+  EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  ExpectRefused([](MatmulOp& op) { op.gate->period = 128; }, HasSubstr("period=128"));
+  ExpectRefused([](MatmulOp& op) { op.gate->up_offset = 1; }, HasSubstr("up_offset=1"));
+  ExpectRefused([&](MatmulOp& op) { op.d = halves.d; }, HasSubstr("gated a . b^T"));
+}
+
 TEST_F(OpValidateMatmulGateTest, RefusesWhatDoesNotGoWithAGate) {
   ExpectRefused([](MatmulOp& op) { op.activation = Activation::kRelu; },
                 HasSubstr("activation relu is given beside a gate"));

@@ -65,6 +65,7 @@ OpList& OpList::Add(const Gated& op) {
   out.Add(P::kAlphaFieldNumber, op.alpha, 1);
   out.Add(P::kLimitFieldNumber, op.limit);
   out.Add(P::kUpOffsetFieldNumber, op.up_offset);
+  out.Add(P::kAloneFieldNumber, int64_t{op.alone});
   out.End(Check("gated", {out.checked()}));
   return *this;
 }

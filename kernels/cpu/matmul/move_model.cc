@@ -170,7 +170,7 @@ double SecondsOf(const Machine& machine, const GatedOp& op) {
   const double elements = static_cast<double>(NumElements(op.dst.shape).value_or(0));
   if (elements == 0) return kOverheadSeconds;
   const double conversions = op.scales ? 6 : 5;
-  const double each = 2 * AccessNs(walk(op.src)) + AccessNs(walk(op.dst)) +
+  const double each = (op.alone ? 1 : 2) * AccessNs(walk(op.src)) + AccessNs(walk(op.dst)) +
                       conversions * 1e9 * machine.threads / machine.convert_per_s;
   constexpr double kGrain = 1 << 15;
   return Spread(machine, elements * each, elements, kGrain);

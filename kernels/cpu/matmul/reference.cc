@@ -245,12 +245,13 @@ std::vector<double> ReferenceGated(const GatedOp& op, const Bindings& bindings) 
   const std::vector<double> src = ReadTensor(op.src, bindings);
   const int64_t n = op.dst.shape[op.dst.shape.rank - 1];
   const int64_t period = op.period == 0 ? n : op.period;
-  std::vector<double> dst(src.size() / 2);
+  const int64_t ups = op.alone ? 0 : 1;
+  std::vector<double> dst(src.size() / (1 + ups));
   for (size_t i = 0; i < dst.size(); ++i) {
     const int64_t col = static_cast<int64_t>(i) % n;
-    const size_t gate_at = i / n * 2 * n + col / period * 2 * period + col % period;
+    const size_t gate_at = op.alone ? i : i / n * 2 * n + col / period * 2 * period + col % period;
     double gate = src[gate_at];
-    double up = src[gate_at + period];
+    double up = op.alone ? 0 : src[gate_at + period];
     if (op.limit > 0) {
       if (gate > op.limit) gate = op.limit;
       if (up > op.limit) up = op.limit;
@@ -258,7 +259,8 @@ std::vector<double> ReferenceGated(const GatedOp& op, const Bindings& bindings) 
     }
     // x * sigmoid(alpha * x) = silu(alpha * x) / alpha
     const double alpha = op.activation == Activation::kSilu ? op.alpha : 1;
-    dst[i] = ReferenceActivation(op.activation, alpha * gate) / alpha * (up + op.up_offset);
+    dst[i] = ReferenceActivation(op.activation, alpha * gate) / alpha;
+    if (!op.alone) dst[i] *= up + op.up_offset;
   }
   return dst;
 }

@@ -122,6 +122,18 @@ GEMMD_ALWAYS_INLINE void MultiplyRunBody(const GateMath& math, const float* __re
 GEMMD_ISA_CLONES(MultiplyRun, (const GateMath& math, const float* up, int64_t n, float* gate),
                  (math, up, n, gate))
 
+GEMMD_ALWAYS_INLINE void GatesRunBody(const GateMath& math, int64_t n, float* gate) {
+  const float alpha = math.alpha;
+  const float limit = math.limit > 0 ? math.limit : kInf;
+  WithActivation(
+      math.activation, [=]<Activation kActivation>() __attribute__((always_inline)) {
+        for (int64_t i = 0; i < n; ++i) {
+          gate[i] = One<kActivation>(gate[i] > limit ? limit : gate[i], alpha);
+        }
+      });
+}
+GEMMD_ISA_CLONES(GatesRun, (const GateMath& math, int64_t n, float* gate), (math, n, gate))
+
 }  // namespace
 
 void Activate(Activation activation, int64_t n, float* x) { ActivateRun(activation, n, x); }
@@ -129,5 +141,7 @@ void Activate(Activation activation, int64_t n, float* x) { ActivateRun(activati
 void MultiplyGated(const GateMath& math, const float* up, int64_t n, float* gate) {
   MultiplyRun(math, up, n, gate);
 }
+
+void ActivateGates(const GateMath& math, int64_t n, float* gate) { GatesRun(math, n, gate); }
 
 }  // namespace gemmd::kernels::cpu

@@ -12,7 +12,7 @@ namespace gemmd::kernels::cpu {
 // x[i] = activation(x[i]).
 void Activate(Activation activation, int64_t n, float* x);
 
-// What a GatedOp does to a pair of numbers.
+// What a GatedOp does to a pair of numbers, or to a gate alone.
 struct GateMath {
   Activation activation = Activation::kSilu;
   float alpha = 1.0f;
@@ -23,5 +23,8 @@ struct GateMath {
 // gate[i] = activation(gate[i]) * (up[i] + up_offset), both clamped first. The same bits for the
 // same numbers at any i and n.
 void MultiplyGated(const GateMath& math, const float* up, int64_t n, float* gate);
+
+// gate[i] = activation(gate[i]), clamped first.
+void ActivateGates(const GateMath& math, int64_t n, float* gate);
 
 }  // namespace gemmd::kernels::cpu

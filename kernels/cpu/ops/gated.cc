@@ -21,6 +21,7 @@ struct Job {
   BoundMatrix dst;
   BoundScales scales;  // none unless dst is E4M3
   int64_t period = 0;  // columns of gate before those of up
+  bool alone = false;  // no ups
   GateMath math;
 };
 
@@ -30,7 +31,7 @@ void LoadColumns(const Job& job, int64_t row, int64_t col, int64_t n, int64_t be
                  std::byte* dense, float* out) {
   const BoundMatrix& src = job.src;
   const int size = SizeBytes(src.dtype);
-  if (job.period == 1) {  // a run of every other column
+  if (job.period == 1 && !job.alone) {  // a run of every other column
     Gather(size, src.At(row, 2 * col + behind), 2 * src.col_stride, n, dense);
     return ToF32(src.dtype, dense, n, out);
   }
@@ -72,8 +73,12 @@ void RunColumns(const Job& job, int64_t row, int64_t begin, int64_t end) {
   for (int64_t col = begin; col < end; col += kPairsAtOnce) {
     const int64_t n = std::min(kPairsAtOnce, end - col);
     LoadColumns(job, row, col, n, 0, dense, values);
-    LoadColumns(job, row, col, n, 1, dense, up);
-    MultiplyGated(job.math, up, n, values);
+    if (job.alone) {
+      ActivateGates(job.math, n, values);
+    } else {
+      LoadColumns(job, row, col, n, 1, dense, up);
+      MultiplyGated(job.math, up, n, values);
+    }
     StoreColumns(job, row, col, n, values, dense);
   }
 }
@@ -83,6 +88,7 @@ Job BindJob(const GatedOp& op, const RunContext& context, int64_t batch) {
           BindMatrix(op.dst, context.bindings, batch),
           {},
           op.period,
+          op.alone,
           {op.activation, op.alpha, op.limit, op.up_offset}};
   if (job.period == 0) job.period = job.dst.cols;
   if (op.scales) {

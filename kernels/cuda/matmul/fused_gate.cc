@@ -57,6 +57,15 @@ absl::Status MakeMaps(const GemmConfig& config, const GemmArgs& args, int64_t ma
 
 }  // namespace
 
+std::string AloneWhyNot(DType d, int64_t n) {
+  if (d != DType::kE4M3) {
+    return StrCat("d is ", Text(Name(d)), "; the fused gate writes e4m3");
+  }
+  if (n % kUnitBytes == 0) return "";
+  return StrCat("n=", n, " is not a multiple of ", kUnitBytes,
+                "; pad the weights to fuse the gate");
+}
+
 std::string GateWhyNot(DType d, int64_t n, int64_t period) {
   if (d != DType::kE4M3) {
     return StrCat("d is ", Text(Name(d)), "; the fused gate writes e4m3");
@@ -98,7 +107,8 @@ std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d) {
 
 absl::StatusOr<FusedGate> PrepareGate(int config, const GemmArgs& args, const GatedArgs& gated,
                                       int64_t matrices, int64_t row_tiles, int sms) {
-  const absl::Status ready = ToStatus(kSm90Fp8Gate.prepare(config), "preparing a gate's kernel");
+  const absl::Status ready =
+      ToStatus(kSm90Fp8Gate.prepare(config, gated.alone), "preparing a gate's kernel");
   if (!ready.ok()) return ready;
   FusedGate gate;
   gate.config = config;
@@ -108,11 +118,11 @@ absl::StatusOr<FusedGate> PrepareGate(int config, const GemmArgs& args, const Ga
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(CeilDiv(args.k, kBlockK));
   launch.gated = gated;
-  launch.n_tiles = static_cast<int>(args.n / shape.block_n());
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, shape.block_n()));
   launch.band = shape.skinny() ? kThinBand : kWideBand;
   launch.per_band = MakeDivisor(int64_t{launch.band} * launch.n_tiles);
   launch.band_rows = MakeDivisor(launch.band);
-  launch.period_tiles = MakeDivisor(gated.period / kGateCols);
+  launch.period_tiles = MakeDivisor(gated.alone ? 1 : gated.period / kGateCols);
   gate.ctas = static_cast<int>(std::min<int64_t>(sms, row_tiles * launch.n_tiles));
   return gate;
 }

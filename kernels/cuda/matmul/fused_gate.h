@@ -16,8 +16,9 @@ namespace gemmd::kernels::cuda {
 // ...". Of operands it says nothing: WhyNotFp8 does.
 std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d);
 
-// The two halves of it, without a TensorRef: `period` 0 is n/2.
+// The parts of it, without a TensorRef: `period` 0 is n/2.
 std::string GateWhyNot(DType d, int64_t n, int64_t period);
+std::string AloneWhyNot(DType d, int64_t n);
 std::string GateResultWhyNot(const OperandTraits& d);
 
 // A launch and its grid.

@@ -12,25 +12,25 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kRowsAtOnce = 2;  // loads under way in a thread
 
-template <ElementType kType>
-__device__ __forceinline__ uint32_t ActivateWord(ActivationType activation, uint32_t word) {
+template <ElementType kType, ActivationType kActivation>
+__device__ __forceinline__ uint32_t ActivateWord(uint32_t word) {
   if constexpr (kType == ElementType::kF32) {
-    return __float_as_uint(Activate(activation, __uint_as_float(word)));
+    return __float_as_uint(Activated<kActivation>(__uint_as_float(word), 1.0f));
   } else {
-    const float low = Activate(activation, ToF32(kType, word & 0xffffu));
-    const float high = Activate(activation, ToF32(kType, word >> 16));
+    const float low = Activated<kActivation>(ToF32(kType, word & 0xffffu), 1.0f);
+    const float high = Activated<kActivation>(ToF32(kType, word >> 16), 1.0f);
     return FromF32(kType, low) | FromF32(kType, high) << 16;
   }
 }
 
-template <ElementType kType>
-__device__ __forceinline__ uint4 ActivateAll(ActivationType activation, const uint4& chunk) {
-  return {ActivateWord<kType>(activation, chunk.x), ActivateWord<kType>(activation, chunk.y),
-          ActivateWord<kType>(activation, chunk.z), ActivateWord<kType>(activation, chunk.w)};
+template <ElementType kType, ActivationType kActivation>
+__device__ __forceinline__ uint4 ActivateAll(const uint4& chunk) {
+  return {ActivateWord<kType, kActivation>(chunk.x), ActivateWord<kType, kActivation>(chunk.y),
+          ActivateWord<kType, kActivation>(chunk.z), ActivateWord<kType, kActivation>(chunk.w)};
 }
-template <ElementType kType>
-__device__ __forceinline__ uint32_t ActivateAll(ActivationType activation, uint32_t code) {
-  return FromF32(kType, Activate(activation, ToF32(kType, code)));
+template <ElementType kType, ActivationType kActivation>
+__device__ __forceinline__ uint32_t ActivateAll(uint32_t code) {
+  return FromF32(kType, Activated<kActivation>(ToF32(kType, code), 1.0f));
 }
 
 // An item is 16 aligned bytes, uint4, or one element, uint16_t or uint32_t.
@@ -56,12 +56,15 @@ __global__ void __launch_bounds__(kThreads)
                                           element * ElementBytes(kType));
           if (row0 + r < args.rows) values[r] = *at[r];
         }
+        // One branch for all: elements then go side by side.
+        WithActivation(args.activation, [&]<ActivationType kActivation>() {
 #pragma unroll
-        for (int r = 0; r < kRowsAtOnce; ++r) {
-          if (row0 + r < args.rows) {
-            *at[r] = static_cast<Item>(ActivateAll<kType>(args.activation, values[r]));
+          for (int r = 0; r < kRowsAtOnce; ++r) {
+            if (row0 + r < args.rows) {
+              *at[r] = static_cast<Item>(ActivateAll<kType, kActivation>(values[r]));
+            }
           }
-        }
+        });
       }
     }
   }

@@ -1,9 +1,10 @@
-// Gated on the device: activation(gate) * up over the columns of one matrix, rounded or quantised
-// in the same pass. The formula is GatedOp's (kernels/op.h).
+// Gated on the device: activation(gate) * up over the columns of one matrix, or of gates alone,
+// rounded or quantised in the same pass. The formula is GatedOp's (kernels/op.h).
 //
 // Dense rows in 16-byte aligned memory go at memory speed if gate and up alternate, or lie in
-// halves or in blocks of a power of two; every other arrangement takes a slower kernel that serves
-// them all. Both give the same bits, and E4M3 has those that Quantize makes of FP32 results.
+// halves or in blocks of a power of two, or are alone; every other arrangement takes a slower
+// kernel that serves them all. Both give the same bits, and E4M3 has those that Quantize makes of
+// FP32 results.
 
 #pragma once
 
@@ -22,7 +23,7 @@ struct GatedArgs {
   int64_t batch = 1;
   int64_t rows = 0;
   int64_t n = 0;                              // columns of dst
-  const void* src = nullptr;                  // [batch, rows, 2n]
+  const void* src = nullptr;                  // [batch, rows, 2n], or n where gates are alone
   ElementType src_type = ElementType::kBF16;  // kF32, kBF16 or kF16
   int64_t src_batch = 0;
   int64_t src_row = 0;
@@ -39,6 +40,7 @@ struct GatedArgs {
   int64_t scales_row = 0;
   int64_t scales_block = 0;
   int64_t period = 1;  // columns of gate that lie together; divides n
+  bool alone = false;  // no ups: activation(gate), and no period
   ActivationType activation = ActivationType::kSilu;
   float alpha = 1.0f;
   float limit = 0.0f;  // 0: none

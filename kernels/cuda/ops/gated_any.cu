@@ -40,11 +40,16 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kPerLane; ++j) {
       const int64_t col = block * kQuantBlock + j * 32 + lane;
       if (col >= args.n) continue;
-      const int64_t at = col / args.period * args.period + col;  // column c of block b: c of 2b
+      // Column c of block b: c of 2b.
+      const int64_t at = args.alone ? col : col / args.period * args.period + col;
       gate[j] = LoadSource(args, src_row, at);
-      up[j] = LoadSource(args, src_row, at + args.period);
+      if (!args.alone) up[j] = LoadSource(args, src_row, at + args.period);
     }
-    MultiplyGated(args, gate, up, y);
+    if (args.alone) {
+      ActivateGates(args, gate, y);
+    } else {
+      MultiplyGated(args, gate, up, y);
+    }
     float scale = 1.0f;
     if (quantised) {
       float amax = 0.0f;

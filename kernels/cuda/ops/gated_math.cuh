@@ -45,4 +45,18 @@ __device__ __forceinline__ void MultiplyGated(const GatedArgs& args, float (&gat
   });
 }
 
+// y[i] = activation(gate[i]), clamped first, of gates alone.
+template <int kCount>
+__device__ __forceinline__ void ActivateGates(const GatedArgs& args, float (&gate)[kCount],
+                                              float* y) {
+  if (args.limit > 0.0f) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) gate[i] = MinNaN(gate[i], args.limit);
+  }
+  WithActivation(args.activation, [&]<ActivationType kType>() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = Activated<kType>(gate[i], args.alpha);
+  });
+}
+
 }  // namespace gemmd::kernels::cuda

@@ -200,6 +200,7 @@ GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots) {
     args.scales_block = scales.k_stride;
   }
   args.period = op.period == 0 ? args.n : op.period;
+  args.alone = op.alone;
   args.activation = static_cast<ActivationType>(op.activation);
   args.alpha = op.alpha;
   args.limit = op.limit;

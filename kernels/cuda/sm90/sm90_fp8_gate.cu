@@ -17,11 +17,11 @@ constexpr GemmConfig Wide(int m, int stages) {
 // In the order of gate_launch.h's numbers.
 constexpr GemmConfig kConfigs[] = {Thin(64, 5), Wide(128, 4), Thin(16, 6)};
 
-template <int kIndex>
+template <int kIndex, bool kAlone>
 struct Member {
   static constexpr GemmConfig C = kConfigs[kIndex];
   static_assert(Check<C>());
-  static constexpr auto* kKernel = Fp8Gate<Encode(C)>;
+  static constexpr auto* kKernel = kAlone ? Fp8GateAlone<Encode(C)> : Fp8Gate<Encode(C)>;
   static constexpr int kSmemBytes = C.smem_bytes();
   static_assert(kSmemBytes <= kMaxSmemBytes, "a block's shared memory");
 
@@ -43,16 +43,25 @@ struct Member {
   }
 };
 
-cudaError_t Prepare(int config) {
-  static constexpr cudaError_t (*kTable[])() = {Member<0>::Prepare, Member<1>::Prepare,
-                                                Member<2>::Prepare};
+template <bool kAlone>
+cudaError_t PrepareAt(int config) {
+  static constexpr cudaError_t (*kTable[])() = {
+      Member<0, kAlone>::Prepare, Member<1, kAlone>::Prepare, Member<2, kAlone>::Prepare};
   return kTable[config]();
 }
+cudaError_t Prepare(int config, bool alone) {
+  return alone ? PrepareAt<true>(config) : PrepareAt<false>(config);
+}
 
-cudaError_t Launch(int config, const GateLaunch& launch, int ctas, cudaStream_t stream) {
+template <bool kAlone>
+cudaError_t LaunchAt(int config, const GateLaunch& launch, int ctas, cudaStream_t stream) {
   static constexpr cudaError_t (*kTable[])(const GateLaunch&, int, cudaStream_t) = {
-      Member<0>::Launch, Member<1>::Launch, Member<2>::Launch};
+      Member<0, kAlone>::Launch, Member<1, kAlone>::Launch, Member<2, kAlone>::Launch};
   return kTable[config](launch, ctas, stream);
+}
+cudaError_t Launch(int config, const GateLaunch& launch, int ctas, cudaStream_t stream) {
+  return launch.gated.alone ? LaunchAt<true>(config, launch, ctas, stream)
+                            : LaunchAt<false>(config, launch, ctas, stream);
 }
 
 }  // namespace

@@ -75,7 +75,15 @@ __device__ __forceinline__ void MakeGateRing(const GemmLaunch& launch, const Sme
   ptx::FenceMbarrierInit();
 }
 
-template <GemmConfig C>
+// The row of B whose scale a lane brings: of gates, or of ups, which gates alone may lack at the
+// end.
+template <bool kAlone>
+__device__ __forceinline__ int GateScaleRow(const GemmArgs& gemm, const GateRows& b, int lane) {
+  if (lane == 0 || (kAlone && b.up >= gemm.n)) return b.gate;
+  return b.up;
+}
+
+template <GemmConfig C, bool kAlone>
 __device__ __forceinline__ void ProduceGate(const GateLaunch& launch, const SmemLayout<C>& smem,
                                             const GateWalk<C>& walk, int lane) {
   const GemmLaunch& gemm = launch.gemm;
@@ -87,8 +95,9 @@ __device__ __forceinline__ void ProduceGate(const GateLaunch& launch, const Smem
     const GateRows b = GateRowsOf(launch.period_tiles, place.block);
     const Tile tile = GateTileOf<C>(place, b.gate);
     // Of each k block one of B's scales for the gates and one for the ups, by a lane for each.
-    const float* const scales = gemm.args.b_scales + place.matrix * gemm.args.b_scales_batch +
-                                (lane == 0 ? b.gate : b.up) / kBlockK * gemm.args.b_scales_ld;
+    const float* const scales =
+        gemm.args.b_scales + place.matrix * gemm.args.b_scales_batch +
+        GateScaleRow<kAlone>(gemm.args, b, lane) / kBlockK * gemm.args.b_scales_ld;
     const int rows = min(place.row_end - place.row0, C.block_m());
     const int boxes = (rows + kGateRowsABox - 1) / kGateRowsABox;
 #pragma unroll 1
@@ -118,7 +127,7 @@ __device__ __forceinline__ void PassGate(Math<C>& math, int steps) {
   }
 }
 
-template <GemmConfig C>
+template <GemmConfig C, bool kAlone>
 __device__ __forceinline__ void ConsumeGate(const GateLaunch& launch, const SmemLayout<C>& smem,
                                             const GateWalk<C>& walk, int warp, int lane) {
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
@@ -128,7 +137,7 @@ __device__ __forceinline__ void ConsumeGate(const GateLaunch& launch, const Smem
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
   const uint32_t a_scales = math.a_scales;
-  const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
+  const GateFinish<C, kAlone> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const GatePlace at = walk.At(index, count);
     const Tile tile = GateTileOf<C>(at, 0);
@@ -140,7 +149,9 @@ __device__ __forceinline__ void ConsumeGate(const GateLaunch& launch, const Smem
     }
     math.a_scales = a_scales + at.row0 % kGateScaleRows * 4;
     math.Run(steps, tile);
-    if constexpr (C.skinny()) {
+    if constexpr (kAlone) {
+      finish.StoreAlone(launch.gemm.args, tile, at.row_end, at.block, result);
+    } else if constexpr (C.skinny()) {
       finish.StoreColumns(tile, at.row_end, at.block, result);
     } else {
       finish.StoreRows(tile, at.row_end, at.block, result);
@@ -149,10 +160,8 @@ __device__ __forceinline__ void ConsumeGate(const GateLaunch& launch, const Smem
   }
 }
 
-template <uint64_t kCode>
-__global__ void __launch_bounds__(Decode(kCode).threads(), 1)
-    Fp8Gate(const __grid_constant__ GateLaunch launch) {
-  constexpr GemmConfig C = Decode(kCode);
+template <GemmConfig C, bool kAlone>
+__device__ __forceinline__ void RunGate(const GateLaunch& launch) {
   static_assert(C.gates && C.ragged && C.multicast() == 1 && C.k_groups == 1 && C.k_blocks == 1 &&
                     C.ctas_per_sm == 1 && !C.stores_tile,
                 "a tile is one CTA's, and its last rows may be others'");
@@ -172,13 +181,26 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), 1)
     __syncwarp();
     ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     ptx::GridDependencyWait();
-    ProduceGate<C>(launch, smem, walk, lane);
+    ProduceGate<C, kAlone>(launch, smem, walk, lane);
   } else {
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     ptx::GridDependencyWait();
-    ConsumeGate<C>(launch, smem, walk, warp, lane);
+    ConsumeGate<C, kAlone>(launch, smem, walk, warp, lane);
   }
+}
+
+template <uint64_t kCode>
+__global__ void __launch_bounds__(Decode(kCode).threads(), 1)
+    Fp8Gate(const __grid_constant__ GateLaunch launch) {
+  RunGate<Decode(kCode), false>(launch);
+}
+
+// Of gates alone, whose columns lie in turns: a tile's gates and "ups" are neighbouring blocks.
+template <uint64_t kCode>
+__global__ void __launch_bounds__(Decode(kCode).threads(), 1)
+    Fp8GateAlone(const __grid_constant__ GateLaunch launch) {
+  RunGate<Decode(kCode), true>(launch);
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -1,6 +1,7 @@
 // From a tile's results to E4M3 and scales: the product rounded to BF16, act(gate) * up, the
 // largest magnitude of a row's 128, and its codes in units of 16 bytes. Bit for bit what the matmul
-// into BF16 and Gated leave, so that nobody sees which of the two ways was taken.
+// into BF16 and Gated leave, of gates alone too, so that nobody sees which of the two ways was
+// taken.
 
 #pragma once
 
@@ -10,6 +11,7 @@
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/launch/gate_launch.h"
+#include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -29,7 +31,9 @@ __device__ __forceinline__ uint32_t Permute(uint32_t low, uint32_t high, uint32_
 
 // One CTA's way from results to memory. Staging has a row of 128 codes for each row of A in the
 // tile, in units of 16 bytes that are put in order on their way out.
-template <GemmConfig C>
+//
+// Of gates that are alone a tile's halves are neighbouring blocks of the result.
+template <GemmConfig C, bool kAlone = false>
 struct GateFinish {
   static constexpr int kHalf = C.result_regs() / 2;  // gates, and behind them as many ups
   static constexpr int kChunks = kHalf / 4;
@@ -56,6 +60,47 @@ struct GateFinish {
                         int lane)
       : args(args), alpha(alpha), warp(warp), lane(lane) {
     staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : StagedRow() * kPitch);
+  }
+
+  // y = act(gate + bias) of half of a thread's results, which are gates alone, in columns [col0,
+  // col0 + 128) of n. Columns behind n stay 0, whatever the activation.
+  __device__ __forceinline__ void Activate(const GemmArgs& gemm, int half, int col0,
+                                           float (&result)[C.result_regs()],
+                                           float (&y)[kHalf]) const {
+    static_assert(!C.splits_cols, "a warpgroup has whole rows");
+    // No load depends on a branch: they would follow one another.
+    const bool has = gemm.bias != nullptr;
+    const float* const bias = has ? static_cast<const float*>(gemm.bias) : &kZero;
+    const int n = static_cast<int>(gemm.n), last = has ? n - 1 : 0;
+    const auto bias_at = [&](int col) {
+      const float of_col = bias[min(col, last)];
+      return col < n ? of_col : 0.0f;
+    };
+    float of_rows[2];  // skinny: of the warp's upper 8 columns, and of its lower 8
+    if constexpr (C.skinny()) {
+      const int col = col0 + warp * 16 + lane / 4;
+      of_rows[0] = bias_at(col);
+      of_rows[1] = bias_at(col + 8);
+    }
+#pragma unroll
+    for (int j = 0; j < kChunks; ++j) {
+      const int col = col0 + j * 8 + lane % 4 * 2;
+      float of_cols[4];
+      if constexpr (C.skinny()) {
+        of_cols[0] = of_cols[1] = of_rows[0];
+        of_cols[2] = of_cols[3] = of_rows[1];
+      } else {
+        of_cols[0] = of_cols[2] = bias_at(col);
+        of_cols[1] = of_cols[3] = bias_at(col + 1);
+      }
+      const float* const of_half = result + half * kHalf + 4 * j;
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        Round(__fmaf_rn(of_half[i], alpha, of_cols[i]),
+              __fmaf_rn(of_half[i + 1], alpha, of_cols[i + 1]), y[4 * j + i], y[4 * j + i + 1]);
+      }
+    }
+    ActivateGates(args, y, y);
   }
 
   // y = act(gate) * up of a thread's results. The ups' registers are free then.
@@ -99,12 +144,13 @@ struct GateFinish {
     return C.stages_halves() ? warp * 8 : RowOfWarp();
   }
 
-  // 16 bytes of `row` to the result, if it is in front of `end`.
+  // 16 bytes of `row` to the result, if it is in front of `end`, and they in front of its end.
   __device__ __forceinline__ void StoreUnit(const Tile& tile, int row, int end, int block,
                                             uint4 codes) const {
     uint8_t* const target = static_cast<uint8_t*>(args.dst) + tile.batch * args.dst_batch +
                             row * args.dst_row + block * kGateCols + Unit() * 16;
-    ptx::StoreGlobal4If(row < end, target,
+    const bool inside = !kAlone || block * kGateCols + Unit() * 16 < args.n;
+    ptx::StoreGlobal4If(row < end && inside, target,
                         make_float4(__uint_as_float(codes.x), __uint_as_float(codes.y),
                                     __uint_as_float(codes.z), __uint_as_float(codes.w)));
   }
@@ -128,11 +174,33 @@ struct GateFinish {
     amax[1] = ptx::MaxNaN(amax[1], ptx::LoadShared(other + 8 * 4));
   }
 
-  // Tiled. A quad of lanes has a row of the upper 8 of the warp's 16, and one of the lower 8.
   __device__ __forceinline__ void StoreRows(const Tile& tile, int end, int block,
                                             float (&result)[C.result_regs()]) const {
     float y[kHalf];
     Multiply(result, y);
+    StoreRows(tile, end, block, y);
+  }
+
+  // Both halves of a tile of gates that are alone.
+  __device__ __forceinline__ void StoreAlone(const GemmArgs& gemm, const Tile& tile, int end,
+                                             int block, float (&result)[C.result_regs()]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own = 2 * block + half;
+      if (own * kGateCols >= args.n) return;
+      float y[kHalf];
+      Activate(gemm, half, own * kGateCols, result, y);
+      if constexpr (C.skinny()) {
+        StoreColumns(tile, end, own, y);
+      } else {
+        StoreRows(tile, end, own, y);
+      }
+    }
+  }
+
+  // Tiled. A quad of lanes has a row of the upper 8 of the warp's 16, and one of the lower 8.
+  __device__ __forceinline__ void StoreRows(const Tile& tile, int end, int block,
+                                            float (&y)[kHalf]) const {
     uint32_t pairs[2][kChunks];  // of the upper and of the lower row: the codes of two columns
     const int row0 = tile.row0 + RowOfWarp();
     float maxima[2] = {};
@@ -223,11 +291,16 @@ struct GateFinish {
     ptx::NamedBarrier(kStagingBarrier, C.math_threads());
   }
 
-  // Skinny. A warp has 16 of the 128 columns of the result, for all of the tile's rows.
   __device__ __forceinline__ void StoreColumns(const Tile& tile, int end, int block,
                                                float (&result)[C.result_regs()]) const {
     float y[kHalf];
     Multiply(result, y);
+    StoreColumns(tile, end, block, y);
+  }
+
+  // Skinny. A warp has 16 of the 128 columns of the result, for all of the tile's rows.
+  __device__ __forceinline__ void StoreColumns(const Tile& tile, int end, int block,
+                                               float (&y)[kHalf]) const {
 #pragma unroll
     for (int j = 0; j < kChunks; ++j) {
       float left = AddMagnitude<false>(AddMagnitude<false>(0.0f, y[4 * j]), y[4 * j + 2]);

@@ -72,7 +72,7 @@ def kernels(image):
         for name_at, _, _, _, offset, size in sections:
             name = image[strings + name_at:image.index(b"\0", strings + name_at)].decode()
             kernel = re.fullmatch(
-                r"\.text\.\w*(?:4cuda4Gemm|10GemmStream|10Fp8Grouped|9Fp8Ragged|8Fp8Pairs|7Fp8Gate|11Fp8Gradient)ILm(\d+)E\w*", name)
+                r"\.text\.\w*(?:4cuda4Gemm|10GemmStream|10Fp8Grouped|9Fp8Ragged|8Fp8Pairs|7Fp8Gate|12Fp8GateAlone|11Fp8Gradient)ILm(\d+)E\w*", name)
             if kernel:
                 yield int(kernel.group(1)), elf + offset, size
 

@@ -102,11 +102,16 @@ int Alignment(const kernels::OperandTraits& traits, int64_t lines, int64_t batch
 absl::Status CheckGate(const v1::MatmulProblem& proto) {
   if (!proto.has_gate()) return absl::OkStatus();
   GEMMD_RETURN_IF_ERROR(CheckEnum("problem.gate.activation", proto.gate().activation()));
-  if (proto.n() % 2 != 0) {
+  const bool alone = proto.gate().alone();
+  if (proto.n() % 2 != 0 && !alone) {
     return absl::InvalidArgumentError(
         absl::StrCat("problem.n=", proto.n(), " is odd, but a gate halves it"));
   }
   const int64_t period = proto.gate().period();
+  if (alone && period != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "problem.gate.period=", period, " is given of gates alone, which have no ups; leave it 0"));
+  }
   if (period < 0 || (period > 0 && proto.n() / 2 % period != 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "problem.gate.period=", period, " does not divide n/2=", proto.n() / 2, "; use 0 for it"));
@@ -159,7 +164,7 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   problem.b.leading_stride = b_is_kn ? problem.n : problem.k;
   problem.b.layout = b_is_kn ? kernels::Layout::kRowsContiguous : kernels::Layout::kKContiguous;
   if (proto.has_gate()) {
-    problem.gate_period = proto.gate().period() > 0 ? proto.gate().period() : problem.n / 2;
+    kernels::SetGate({.period = proto.gate().period(), .alone = proto.gate().alone()}, problem);
   }
   problem.d.dtype = output;
   problem.d.leading_stride = problem.d_cols();
@@ -205,6 +210,7 @@ absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& 
   if (proto.gate().has_alpha()) gate.alpha = proto.gate().alpha();
   gate.limit = proto.gate().limit();
   gate.up_offset = proto.gate().up_offset();
+  gate.alone = proto.gate().alone();
   return problem;
 }
 

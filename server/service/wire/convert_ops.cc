@@ -176,6 +176,7 @@ class OpConverter {
     if (gate.has_alpha()) out->alpha = gate.alpha();
     out->limit = gate.limit();
     out->up_offset = gate.up_offset();
+    out->alone = gate.alone();
   }
 
   void Fill(v1::ScaleGranularity granularity, const Field& field, kernels::ScaleGranularity& out) {
@@ -239,6 +240,7 @@ class OpConverter {
     op.period = gated.period();
     op.limit = gated.limit();
     op.up_offset = gated.up_offset();
+    op.alone = gated.alone();
     Fill(gated.activation(), "", op.activation);
   }
 

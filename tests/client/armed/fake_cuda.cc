@@ -97,6 +97,7 @@ std::array<CUctx_st, kGpus> contexts = {CUctx_st{0}, CUctx_st{1}};
 thread_local std::vector<CUctx_st*> current;
 std::atomic<int> registrations = 0;
 std::atomic<int> kernels = 0;
+std::atomic<int> copies = 0;
 
 }  // namespace
 
@@ -176,6 +177,7 @@ int cuStreamBatchMemOp_v2(CUstream_st* stream, unsigned count, void* batch, unsi
   return 0;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, CUstream_st* stream) {
+  ++copies;
   stream->Add(
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size); });
   return 0;
@@ -209,7 +211,9 @@ int cuLaunchKernel(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned,
   ++kernels;
   stream->Add([to = to, from = from, bytes = chunks * 16, gate = gate, done = done] {
     __atomic_store_n(Word(done), 0, __ATOMIC_SEQ_CST);
-    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    if (bytes > 0) {
+      std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    }
     __atomic_store_n(Word(gate), 1, __ATOMIC_SEQ_CST);
   });
   return 0;
@@ -248,5 +252,6 @@ void FakeCudaReplay(CUstream_st* stream) {
 }
 int FakeCudaRegistrations() { return registrations; }
 int FakeCudaKernels() { return kernels; }
+int FakeCudaCopies() { return copies; }
 
 }  // extern "C"

@@ -18,4 +18,5 @@ void FakeCudaCapture(CUstream_st* stream, bool on);
 void FakeCudaReplay(CUstream_st* stream);
 int FakeCudaRegistrations();
 int FakeCudaKernels();  // launched, ever
+int FakeCudaCopies();   // likewise, of the driver's
 }

@@ -60,23 +60,24 @@ TEST_F(StreamTest, AStreamHandsOverAndTakesBackWithoutTheHost) {
   EXPECT_EQ(daemon_.runs(), 100);
 }
 
-TEST_F(StreamTest, AKernelHandsOverWhatIsAlignedAndSmall) {
+TEST_F(StreamTest, AKernelRingsAndHandsOverWhatIsAlignedAndSmall) {
   daemon_.StartPoller(/*sleeps=*/false);
   Slot slot(Open(), 0, {.rung_by_stream = true, .gpu_uuid = kGpu0});
   alignas(16) std::array<int64_t, 10> x = {41}, y = {};
   const auto call = [&](uint64_t from, uint64_t bytes) {
-    const int before = FakeCudaKernels();
+    const int before = FakeCudaKernels(), copies = FakeCudaCopies();
     const Outcome called = slot.CallOn(stream_, {AddressOf(in_.data()), from, bytes},
                                        {AddressOf(y.data()), AddressOf(out_.data()), 64});
     EXPECT_TRUE(called.ok()) << called.message;
     EXPECT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
-    return FakeCudaKernels() - before;
+    EXPECT_EQ(FakeCudaKernels() - before, 1);
+    return FakeCudaCopies() - copies - 1;  // the result's is one
   };
-  EXPECT_EQ(call(AddressOf(x.data()), 64), 1);
+  EXPECT_EQ(call(AddressOf(x.data()), 64), 0);
   EXPECT_EQ(y[0], 42);
-  EXPECT_EQ(call(AddressOf(&x[1]), 64), 0) << "not at a multiple of 16 bytes";
+  EXPECT_EQ(call(AddressOf(&x[1]), 64), 1) << "not at a multiple of 16 bytes";
   EXPECT_EQ(y[0], 1);
-  EXPECT_EQ(call(AddressOf(x.data()), 8), 0) << "no multiple of 16 bytes";
+  EXPECT_EQ(call(AddressOf(x.data()), 8), 1) << "no multiple of 16 bytes";
   EXPECT_EQ(y[0], 42);
   EXPECT_EQ(daemon_.runs(), 3);
 }
@@ -110,7 +111,7 @@ TEST_F(StreamTest, EveryKindOfRingTakesTheLastDoneWordBack) {
     ASSERT_TRUE(slot.CallOn(stream_, {AddressOf(in_.data()), AddressOf(x.data()), 64}, {}).ok());
     check("by the kernel");
     ASSERT_TRUE(slot.CallOn(stream_, {}, {}).ok());
-    check("by the stream's writes");
+    check("by the kernel that copies nothing");
     ASSERT_TRUE(slot.RingOn(stream_).ok());
     ASSERT_TRUE(slot.WaitOn(stream_).ok());
     check("by RingOn");

@@ -12,14 +12,14 @@ namespace {
 
 constexpr int64_t kBlock = kScaleBlock;
 
-// The op of a case with a gate, whose n is the product's.
+// The op of a case with a gate, whose n is the product's, and the result's too if it is alone.
 MatmulOp MakeGatedMatmul(Scene& scene, const MatmulCase& c, const Gate& gate) {
   MatmulCase product = c;
   product.out = DType::kF32;
   product.d = Placement::kDense;
   MatmulOp op = MakeMatmul(scene, product);
   Dims half = op.d.shape;
-  half[half.rank - 1] /= 2;
+  if (!gate.alone) half[half.rank - 1] /= 2;
   op.d = scene.Poisoned(c.out, half, c.d);
   if (c.out == DType::kE4M3) {
     op.d_scales = scene.Poisoned(DType::kF32, ScaleShape(half, ScaleGranularity::kBlock1x128));
@@ -40,15 +40,16 @@ void CheckGatedMatmul(Executor& executor, Scene& scene, const MatmulOp& op) {
   std::vector<double> scales;
   if (op.d_scales) scales = Values(outcome, *op.d_scales);
   const int64_t period = op.gate->period == 0 ? n : op.gate->period;
+  const bool alone = op.gate->alone;
   const auto clamp = [&](double x, double low) {
     return op.gate->limit > 0 ? std::max(std::min(x, double{op.gate->limit}), low) : x;
   };
   double error = 0, norm = 0;
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < n; ++j) {
-      const int64_t at = i * 2 * n + j / period * 2 * period + j % period;
+      const int64_t at = alone ? i * n + j : i * 2 * n + j / period * 2 * period + j % period;
       const double gate = clamp(pairs[at], -INFINITY);
-      const double up = clamp(pairs[at + period], -op.gate->limit);
+      const double up = alone ? 1 : clamp(pairs[at + period], -op.gate->limit);
       const double alpha = op.gate->alpha;
       const double expected = ReferenceActivation(op.gate->activation, alpha * gate) / alpha *
                               (up + op.gate->up_offset);
@@ -155,6 +156,53 @@ TEST_P(ContractTest, BatchesOfGatedMatmulsTakeBiasAndAnyPlace) {
       op.alpha = 1e-4f;
       CheckGatedMatmul(executor(), scene, op);
       op.bias = scene.Random(DType::kF32, MakeDims({512}));
+      CheckGatedMatmul(executor(), scene, op);
+    }
+  }
+}
+
+// Few and many rows, whole tiles and parts of them, an odd number of blocks of 128 columns.
+TEST_P(ContractTest, MatmulsAreActivatedAndQuantisedWithoutUps) {
+  Scene seeds;
+  int activation = 0;
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 256, 128},
+                                {16, 384, 400},
+                                {17, 128, 256},
+                                {64, 784, 272},
+                                {65, 512, 128},
+                                {300, 400, 256},
+                                {300, 1104, 400},
+                                {40, 131, 130}}) {
+    for (const bool has_bias : {false, true}) {
+      Scene scene(seeds.random()());
+      const Gate gate{.activation = static_cast<Activation>(activation++ % kActivations),
+                      .alone = true};
+      MatmulOp op = MakeGatedMatmul(scene,
+                                    {.m = m,
+                                     .n = n,
+                                     .k = k,
+                                     .dtype = DType::kE4M3,
+                                     .out = DType::kE4M3,
+                                     .a_granularity = ScaleGranularity::kBlock1x128,
+                                     .b_granularity = ScaleGranularity::kBlock128x128},
+                                    gate);
+      op.alpha = 1e-4f;
+      if (has_bias) op.bias = scene.Random(DType::kF32, MakeDims({n}));
+      CheckGatedMatmul(executor(), scene, op);
+    }
+  }
+}
+
+TEST_P(ContractTest, MatmulsOfEveryTypeTakeAGateAlone) {
+  Scene seeds;
+  for (const DTypeInfo& info : kDTypes) {
+    for (DType out : {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3}) {
+      Scene scene(seeds.random()());
+      MatmulOp op = MakeGatedMatmul(
+          scene, {.m = 19, .n = 71, .k = 40, .batch = 2, .dtype = info.dtype, .out = out},
+          {.activation = Activation::kGeluErf, .alone = true});
+      if (SizeBytes(info.dtype) == 1) op.alpha = 1e-3f;
+      op.bias = scene.Random(DType::kF32, MakeDims({71}));
       CheckGatedMatmul(executor(), scene, op);
     }
   }

@@ -25,11 +25,12 @@ struct GatedCase {
   Placement src = Placement::kDense;
   Placement dst = Placement::kDense;
   Placement scales = Placement::kDense;
+  bool alone = false;
 };
 
 GatedOp MakeGated(Scene& scene, const GatedCase& c) {
   Dims pairs = c.shape;
-  pairs[pairs.rank - 1] *= 2;
+  if (!c.alone) pairs[pairs.rank - 1] *= 2;
   GatedOp op;
   op.src = scene.Random(c.from, pairs, c.src);
   op.dst = scene.Poisoned(c.to, c.shape, c.dst);
@@ -39,13 +40,14 @@ GatedOp MakeGated(Scene& scene, const GatedCase& c) {
   }
   op.activation = c.activation;
   op.period = c.period;
+  op.alone = c.alone;
   return op;
 }
 
 std::string ToString(const GatedOp& op) {
   return testing::PrintToString(std::string(Name(op.src.dtype))) + " to " +
          std::string(Name(op.dst.dtype)) + " " + kernels::ToString(op.dst.shape) + " period " +
-         std::to_string(op.period) + " " + std::string(Name(op.activation));
+         (op.alone ? "alone" : std::to_string(op.period)) + " " + std::string(Name(op.activation));
 }
 
 // What rounding to `dtype` may add.
@@ -138,6 +140,26 @@ TEST_P(ContractTest, ClampsGateAndUpAndAddsTheOffset) {
   }
 }
 
+TEST_P(ContractTest, ActivatesGatesThatAreAlone) {
+  Scene seeds;
+  for (DType from : kFloats) {
+    for (DType to : kFloats) {
+      for (Activation activation : kActivationsOfGates) {
+        for (const Dims& shape :
+             {MakeDims({1, 1}), MakeDims({3, 127}), MakeDims({5, 264}), MakeDims({2, 7, 1088})}) {
+          Scene scene(seeds.random()());
+          GatedOp op = MakeGated(
+              scene,
+              {.from = from, .to = to, .shape = shape, .activation = activation, .alone = true});
+          Check(scene, executor(), op);
+          op.limit = 0.25f;
+          Check(scene, executor(), op);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ContractTest, GatesBetweenAnyPlacements) {
   Scene seed_scene;
   for (Placement src : kPlacements) {
@@ -216,6 +238,29 @@ TEST_P(ContractTest, QuantisesGatedResultsBetweenAnyPlacements) {
 }
 
 // Blocks of zeros, of tiny results, and with NaN or infinity in them.
+// The bits of the activation into F32 and of what quantises it, wherever they lie.
+TEST_P(ContractTest, QuantisesActivatedGatesThatAreAlone) {
+  Scene seeds;
+  for (DType from : kFloats) {
+    for (Activation activation : kActivationsOfGates) {
+      for (const Dims& shape : {MakeDims({1, 128}), MakeDims({9, 264}), MakeDims({130, 1040})}) {
+        for (Placement placement : kPlacements) {
+          Scene scene(seeds.random()());
+          CheckQuantised(scene, executor(),
+                         MakeGated(scene, {.from = from,
+                                           .to = DType::kE4M3,
+                                           .shape = shape,
+                                           .activation = activation,
+                                           .src = placement,
+                                           .dst = placement,
+                                           .scales = placement,
+                                           .alone = true}));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ContractTest, QuantisesGatedResultsThatHaveNoOrdinaryScale) {
   for (double special : {0.0, 1e-38, kNaN, kInfinity, -kInfinity}) {
     Scene scene;

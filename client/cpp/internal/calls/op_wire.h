@@ -73,6 +73,7 @@ class OpWriter {
     Add(P::kAlphaFieldNumber, gate->alpha, 1);
     Add(P::kLimitFieldNumber, gate->limit);
     Add(P::kUpOffsetFieldNumber, gate->up_offset);
+    Add(P::kAloneFieldNumber, int64_t{gate->alone});
   }
   void Add(int field, const std::string& text) {
     if (!text.empty()) wire::AppendBytes(out_, field, text);

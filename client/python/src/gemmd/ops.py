@@ -45,6 +45,8 @@ class Gate:
     limit : float
         Above 0: min(gate, limit), and up within [-limit, limit], before all else.
     up_offset : float
+    alone : bool
+        There are no ups: activation(product), of n columns; period and up_offset are 0.
     """
 
     activation: Activation = "silu"
@@ -52,6 +54,7 @@ class Gate:
     alpha: float = 1.0
     limit: float = 0.0
     up_offset: float = 0.0
+    alone: bool = False
 
     @property
     def message(self) -> pb.Gate:
@@ -62,6 +65,7 @@ class Gate:
             alpha=None if self.alpha == 1.0 else self.alpha,
             limit=self.limit,
             up_offset=self.up_offset,
+            alone=self.alone,
         )
 
 
@@ -161,13 +165,14 @@ def gated(
     alpha: float = 1.0,
     limit: float = 0.0,
     up_offset: float = 0.0,
+    alone: bool = False,
 ) -> Op:
     """dst = activation(gate) * (up + up_offset), in float32 and rounded once.
 
     Parameters
     ----------
     src : tensor [rows, 2n] or [batch, rows, 2n], float32, bfloat16 or float16
-        n columns of gate and n of up.
+        n columns of gate and n of up, or of gate alone.
     dst : tensor [rows, n] or [batch, rows, n], float32, bfloat16 or float16; or Operand
         An Operand of float8_e4m3fn with scales of BLOCK_1X128 is quantised as `quantize` does, and
         is ready to be the next matmul's a: `session.operand((rows, n), Granularity.BLOCK_1X128)`.
@@ -180,6 +185,9 @@ def gated(
     limit : float
         Above 0: min(gate, limit), and up within [-limit, limit], before all else.
     up_offset : float
+    alone : bool
+        There are no ups: dst = activation(src), and src has n columns; period and up_offset are 0.
+        Into an Operand an activation and a quantisation in one pass.
     """
     source, target = as_tensor(src), as_operand(dst)
     if target.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
@@ -195,6 +203,7 @@ def gated(
         alpha=None if alpha == 1.0 else alpha,
         limit=limit,
         up_offset=up_offset,
+        alone=alone,
     )
     return Op("gated", pb.Op(gated=message), (source, target))
 

@@ -22,7 +22,8 @@ class Sequential(Layer):
     """y = last(..(first(x))), one call of the server for all of them.
 
     An MLP without a gate, as BERT, GPT-2, ViT and Whisper have it, is two `Linear`, the first with
-    an activation. What lies between two layers stays on the device.
+    an activation. What lies between two layers stays on the device; where both multiply in FP8 by
+    blocks, the first one's matmul adds its bias, activates and quantises.
 
     >>> fc1 = gemmd.Linear(session, w1, bias=b1, activation="gelu_erf")
     >>> mlp = gemmd.Sequential(fc1, gemmd.Linear(session, w2, bias=b2))

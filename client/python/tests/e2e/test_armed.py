@@ -92,7 +92,10 @@ def test_layers_one_behind_the_other_are_one_program(session, random):
             y = both(x)
             assert y.report.path == "armed"
             assert relative_error(y, exact) < bound
-            np.testing.assert_array_equal(y, fc2(fc1(x)))
+            if quantize == "fp8-block":  # one by one it is rounded once more in between
+                assert relative_error(y, fc2(fc1(x))) < 0.01
+            else:
+                np.testing.assert_array_equal(y, fc2(fc1(x)))
 
 
 def test_threads_call_a_layer_side_by_side(session, random):

@@ -203,6 +203,44 @@ def test_branches_of_a_captured_graph_follow_one_another(session):
             assert is_near(y, one, w)
 
 
+def test_a_graph_is_read_and_written_where_it_is(session):
+    """x and results of megabytes: nothing is copied, the graph keeps no more of torch's memory than
+    its own layers would take, and another graph may follow where it was.
+    """
+    w = [normal(N, K, dtype="bfloat16"), normal(K, N, dtype="bfloat16")]
+    layers = [gemmd.Linear(session, one, quantize=None) for one in w]
+    m = 2 * (1 << 20) // (2 * min(K, N)) + 1
+
+    def captured(call, x):
+        call(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        before = torch.cuda.memory_allocated()
+        with torch.cuda.graph(graph):
+            y = x
+            for _ in range(4):
+                y = call(y)
+        return graph, y, torch.cuda.memory_allocated() - before
+
+    for _ in range(3):
+        x = normal(m, K, dtype="bfloat16")
+        own = captured(lambda x: (x @ w[0].T) @ w[1].T / K, x)
+        graph, y, kept = captured(lambda x: layers[1](layers[0](x)) / K, x)
+        assert layers[0]._local.of_graphs and layers[1]._local.of_graphs
+        assert kept <= own[2] + MIB
+        for _ in range(20):
+            x.copy_(normal(m, K))
+            graph.replay()
+            own[0].replay()
+            assert error(y, own[1].double()) < 0.05
+        assert len(session._lent) == 0
+        del graph, y, own, x
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    for one in layers:
+        one.close()
+
+
 def test_what_goes_by_way_of_the_host_says_so_in_a_capture(session, layer, w):
     x = normal(4, K)
     resident = session.upload(w)

@@ -18,7 +18,7 @@ import numpy as np
 
 import gemmd
 from gemmd import errors
-from gemmd._layers import layer, local, memory, places, seats
+from gemmd._layers import graphs, layer, local, memory, places, seats
 from gemmd._memory import interop
 from gemmd.share import SharedArray
 
@@ -250,8 +250,70 @@ def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
         driver.FakeCudaReplay(stream)  # its slot was not given to another
         torch.streams[1].settle()
         np.testing.assert_array_equal(y.array, x.array)
-        assert len(server.arming.armed) == 3 + 1
+        assert len(server.arming.armed) == 3 + 1 + 1
         seats.MAX_SEATS = 64
+
+
+def test_a_graph_reads_x_and_writes_its_result_where_they_are() -> None:
+    w = np.eye(40, dtype="f4")
+    graphs.LEAST_LENT_BYTES = 1
+    for works in (True, False):
+        from_dlpack.works = works
+        with layer_on_fake_gpu(w) as (torch, server, linear):
+            x = FakeTorch.empty((2, 40), "torch.float32", "cuda:0")
+            x.array[...] = 1
+            kept = linear(x)
+            torch.streams[0].settle()
+            before, lent = len(server.plans), len(linear.session._lent)
+            buffers = len(linear.session.buffers())
+            torch.now, torch.capturing = 1, True
+            driver, stream = torch.streams[1].driver, ctypes.c_void_p(torch.streams[1].handle)
+            driver.FakeCudaCapture(stream, True)
+            results = [linear(x), linear(x)]
+            driver.FakeCudaCapture(stream, False)
+            torch.capturing = False
+            io = linear._local._captured[0].memory.io.buffer_id
+            programs = [list(ops) for ops in server.plans.values()][before:]
+            assert len(programs) == 1 + 2 * works  # that which copies, and one for each call
+            for ops in programs[1:]:
+                product = ops[-1].matmul
+                assert product.d.buffer_id != io and product.a.values.buffer_id != io
+            assert len(linear.session._lent) == lent  # none of the graph's memory is kept
+            for value in (2, 3):
+                x.array[...] = value
+                driver.FakeCudaReplay(stream)
+                torch.streams[1].settle()
+                for y in results:
+                    np.testing.assert_array_equal(y.array, x.array)
+            torch.now, kept = 0, None
+            assert len(linear.session.buffers()) == buffers + 2 + 4 * works
+            linear.close()
+            assert not server.arming.armed and not server.plans
+    from_dlpack.works, graphs.LEAST_LENT_BYTES = True, (512 << 10) + 1
+
+
+def test_graphs_beyond_some_copy() -> None:
+    w = np.eye(40, dtype="f4")
+    graphs.MOST_OF_A_LAYER, most = 2, graphs.MOST_OF_A_LAYER
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        x = FakeTensor(np.ones((2, 40), "f4"))
+        kept = linear(x)
+        torch.streams[0].settle()
+        before = len(server.plans)
+        torch.now, torch.capturing = 1, True
+        driver, stream = torch.streams[1].driver, ctypes.c_void_p(torch.streams[1].handle)
+        driver.FakeCudaCapture(stream, True)
+        results = [linear(x) for _ in range(4)]
+        driver.FakeCudaCapture(stream, False)
+        torch.capturing = False
+        assert len(server.plans) == before + 1 + 2
+        x.array[...] = 5
+        driver.FakeCudaReplay(stream)
+        torch.streams[1].settle()
+        for y in results:
+            np.testing.assert_array_equal(y.array, x.array)
+        torch.now, kept = 0, None
+    graphs.MOST_OF_A_LAYER = most
 
 
 def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:
@@ -368,7 +430,7 @@ def test_layers_have_their_memory_in_common_and_graphs_their_own() -> None:
         y = layers[1](x)
         driver.FakeCudaCapture(stream, False)
         torch.capturing = False
-        assert len(buffers) == before + 6
+        assert len(buffers) == before + 6 + 1  # the result, in memory of the graph
         driver.FakeCudaReplay(stream)
         check(64, 0)  # beside it
         torch.streams[1].settle()

@@ -32,14 +32,17 @@ def activated(activation: int, x: np.ndarray) -> np.ndarray:
 
 
 def gated(src: np.ndarray, op: pb.Gated | pb.Gate) -> np.ndarray:
-    """act(gate) * up of rows of both."""
+    """act(gate) * up of rows of both, or act(gate) of gates alone."""
+    alpha = op.alpha if op.HasField("alpha") else 1.0
+    if op.alone:
+        gate = np.minimum(src, op.limit) if op.limit else src
+        return activated(op.activation, alpha * gate) / alpha
     n = src.shape[-1] // 2
     period = op.period or n
     pairs = src.reshape(*src.shape[:-1], n // period, 2, period)
     gate, up = (pairs[..., i, :].reshape(*src.shape[:-1], n) for i in (0, 1))
     if op.limit:
         gate, up = np.minimum(gate, op.limit), np.clip(up, -op.limit, op.limit)
-    alpha = op.alpha if op.HasField("alpha") else 1.0
     return activated(op.activation, alpha * gate) / alpha * (up + op.up_offset)
 
 

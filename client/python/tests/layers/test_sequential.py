@@ -9,6 +9,8 @@ import gemmd
 import gemmd.aio
 from gemmd._wire import methods
 
+from gemmd.ops import ACTIVATIONS
+
 from ..conftest import QUICK
 from ..numerics import relative_error
 
@@ -53,12 +55,37 @@ def test_results_between_layers_do_not_overwrite_what_is_read(session, random, c
     assert relative_error(chain(x), wanted) < 1e-5
 
 
-def test_in_fp8_it_is_the_layers_one_by_one_to_the_bit(session, random):
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu_erf"])
+def test_in_fp8_a_result_is_quantised_as_it_is_multiplied(session, server, random, activation):
+    w1, b1, w2 = matrix(random, 256, 128), random.standard_normal(256, "f4"), matrix(random, 96, 256)
+    fc1 = gemmd.Linear(session, w1, bias=b1, activation=activation)
+    fc2 = gemmd.Linear(session, w2)
+    x = matrix(random, 5, 128)
+    y = gemmd.Sequential(fc1, fc2)(x)
+    (plan,) = server.plans.values()
+    first, second = (op.matmul for op in plan if op.HasField("matmul"))
+    assert sum(op.HasField("quantize") for op in plan) == 1
+    assert first.gate.alone and first.gate.activation == ACTIVATIONS[activation]
+    assert first.HasField("bias") and first.d_scales == second.a.scales
+    assert relative_error(y, fc2(fc1(x))) < 0.01  # which is rounded once more
+    assert relative_error(y, fc2(fc1(x) * 0 + 1)) > 0.1
+
+
+def test_in_fp8_behind_an_mlp_and_by_row_it_is_the_layers_one_by_one_to_the_bit(session, random):
+    w = matrix(random, 256, 128)
+    by_row = [gemmd.Linear(session, one, quantize="fp8-row") for one in (w, matrix(random, 64, 256))]
+    x = matrix(random, 5, 128)
+    assert np.array_equal(gemmd.Sequential(*by_row)(x), by_row[1](by_row[0](x)))
+    mlp = gemmd.MLP(session, matrix(random, 512, 128), matrix(random, 96, 256))
+    head = gemmd.Linear(session, matrix(random, 40, 96))
+    assert np.array_equal(gemmd.Sequential(mlp, head)(x), head(mlp(x)))
+
+
+def test_layers_of_a_sequential_are_those_of_the_new_one(session, random):
     fc1 = gemmd.Linear(session, matrix(random, 256, 128), activation="gelu_erf")
     mlp = gemmd.MLP(session, matrix(random, 512, 256), matrix(random, 96, 256))
     chain = gemmd.Sequential(fc1, mlp)
     x = matrix(random, 5, 128)
-    assert np.array_equal(chain(x), mlp(fc1(x)))
     nested = gemmd.Sequential(chain, gemmd.Linear(session, matrix(random, 64, 96)))
     assert [type(one).__name__ for one in nested.layers] == ["Linear", "MLP", "Linear"]
     assert np.array_equal(nested(x), nested.layers[-1](chain(x)))

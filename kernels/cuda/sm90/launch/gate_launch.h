@@ -22,18 +22,18 @@ inline constexpr int kGateRowsABox = 16;
 struct GateLaunch {
   GemmLaunch gemm;
   GatedArgs gated;       // dst, scales and the formula; src is the accumulators
-  int32_t n_tiles = 1;   // of the result's columns
+  int32_t n_tiles = 1;   // of the result's columns; of gates alone a tile has two blocks of them
   int32_t band = 1;      // tiles of rows that go through the weights together, for L2
   Divisor per_band;      // band * n_tiles
   Divisor band_rows;     // band
-  Divisor period_tiles;  // tiles of gates that lie together, in front of as many of ups
+  Divisor period_tiles;  // tiles of gates that lie together, in front of as many of ups; 1 if alone
   Divisor item_tiles;    // tiles of rows of a matrix of A
 };
 
 struct GateFamilyEntry {
   const GemmConfig* configs;
   int num_configs;
-  cudaError_t (*prepare)(int config);
+  cudaError_t (*prepare)(int config, bool alone);
   cudaError_t (*launch)(int config, const GateLaunch& launch, int ctas, cudaStream_t stream);
 };
 extern const GateFamilyEntry kSm90Fp8Gate;

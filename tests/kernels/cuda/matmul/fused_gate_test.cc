@@ -42,6 +42,23 @@ TEST(FusedGateTest, TakesHalvesAndWholeBlocks) {
   EXPECT_EQ(Why(op), "");
 }
 
+TEST(FusedGateTest, TakesGatesAloneWithABias) {
+  for (const int64_t n : {16, 128, 384, 4304}) {
+    MatmulOp op = GatedMatmul(40, 2 * n, 512);  // n columns of d
+    op.b.values.shape[0] = n;
+    op.b.scales->shape[0] = (n + 127) / 128;
+    op.gate->alone = true;
+    op.bias = Dense(6, DType::kF32, MakeDims({n}));
+    EXPECT_EQ(Why(op), "") << n;
+    op.bias->strides[0] = 2;
+    EXPECT_THAT(Why(op), HasSubstr("bias is not contiguous")) << n;
+  }
+  MatmulOp op = GatedMatmul(40, 512, 512);
+  op.gate->alone = true;
+  op.b.values.shape[0] = 250;
+  EXPECT_THAT(Why(op), HasSubstr("n=250 is not a multiple of 16"));
+}
+
 TEST(FusedGateTest, TellsWhatItDoesNotTake) {
   const auto why = [](auto change) {
     MatmulOp op = GatedMatmul(40, 1024, 512);

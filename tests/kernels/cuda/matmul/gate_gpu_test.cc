@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/sm90/gemm.h"
 #include "kernels/cuda/sm90/launch/gate_launch.h"
 #include "kernels/cuda/sm90/launch/grouped.h"
 #include "tests/kernels/contract/backend_executor.h"
@@ -162,7 +163,7 @@ TEST_F(GateGpuTest, SameBitsInEveryRun) {
 MatmulOp MakeGatedMatmul(Scene& scene, const MatmulCase& c, const Gate& gate) {
   MatmulOp op = MakeMatmul(scene, c);
   Dims half = op.d.shape;
-  half[half.rank - 1] /= 2;
+  if (!gate.alone) half[half.rank - 1] /= 2;
   op.d = scene.Poisoned(DType::kE4M3, half);
   op.d_scales = scene.Poisoned(DType::kF32, ScaleShape(half, ScaleGranularity::kBlock1x128));
   op.alpha = 1e-4f;
@@ -211,6 +212,37 @@ TEST_F(GateGpuTest, ADenseMatmulHasTheBitsOfAGroup) {
       const Outcome group = scene.Run(*apart_, Op(grouped));
       EXPECT_EQ(dense.kernels[0], cuda::kFp8GateName);
       EXPECT_TRUE(dense.slots == group.slots) << m << "x" << n << "x" << k << " period " << period;
+    }
+  }
+}
+
+// Few and many rows; whole tiles, halves and parts of them. The product's kernel sums undivided k.
+TEST_F(GateGpuTest, GatesAloneHaveTheBitsOfAProductAndGated) {
+  Scene seeds;
+  const std::string apart = cuda::Name(cuda::AllVariants()[0]);
+  int activation = 0;
+  for (const int64_t m : {1, 12, 33, 64, 65, 300, 1000}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{256, 128},
+                               {128, 512},
+                               {1152, 256},
+                               {784, 1424},
+                               {1040, 384}}) {
+      Scene scene(seeds.random()());
+      Gate gate{.activation = static_cast<Activation>(activation++ % kActivations), .alone = true};
+      MatmulOp op = MakeGatedMatmul(scene, Fp8Matmul(m, n, k), gate);
+      op.bias = scene.Random(DType::kF32, MakeDims({n}));
+      op.alpha = 1.0f;
+      for (const float limit : {0.0f, 0.5f}) {
+        op.gate->limit = limit;
+        const Outcome fused = scene.Run(*fused_, Op(op));
+        EXPECT_EQ(fused.kernels[0], cuda::kFp8GateName);
+        MatmulOp behind = op;
+        behind.kernel = apart;
+        const Outcome two = scene.Run(*fused_, Op(behind));
+        EXPECT_EQ(two.kernels[0], apart);
+        EXPECT_TRUE(fused.slots == two.slots) << m << "x" << n << "x" << k << " limit " << limit;
+        op.bias.reset();
+      }
     }
   }
 }

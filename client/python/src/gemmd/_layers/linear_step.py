@@ -211,8 +211,12 @@ class Forward:
     def scratch_bytes(self) -> int:
         raise NotImplementedError
 
-    def _compute(self, weights: Any, io: Handle, scratch: Handle, d: Tensor) -> list[Op]:
-        """The ops between x and d."""
+    def _input(self, io: Handle) -> Any:
+        """What `_compute` takes as x."""
+        return self.x_of(io)
+
+    def _compute(self, weights: Any, x: Any, scratch: Handle, d: Any) -> list[Op]:
+        """The ops between x and d. An Operand is as a matmul takes it, or writes it for another."""
         raise NotImplementedError
 
     @property
@@ -270,13 +274,15 @@ class Forward:
         """
         x = self.x_of(io)
         d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
-        program = self._compute(weights, io, scratch, d)
+        program = self._compute(weights, self._input(io), scratch, d)
         if self.way != "inline":
             return program
         return [ops.write(x, np.zeros(x.shape, self.in_dtype)), *program, ops.read(d)]
 
-    def _brought(self, x: Tensor, room: Operand, program: list[Op]) -> Operand:
+    def _brought(self, x: Tensor | Operand, room: Operand, program: list[Op]) -> Operand:
         """x as a matmul takes it: quantised into `room`, or as it is."""
+        if isinstance(x, Operand):
+            return x
         if room.scales is not None:
             program.append(ops.quantize(x, room))
         elif self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
@@ -309,10 +315,19 @@ class Step(Forward):
     def scratch_bytes(self) -> int:
         return self.weights.room_bytes(self.m)
 
-    def _compute(self, weights: Handle, io: Handle, scratch: Handle, d: Tensor) -> list[Op]:
+    @property
+    def takes(self) -> Weights:
+        return self.weights
+
+    def _compute(
+        self, weights: Handle, x: Tensor | Operand, scratch: Handle, d: Tensor | Operand
+    ) -> list[Op]:
         program = list[Op]()
-        a = self._brought(self.x_of(io), self.weights.room(scratch, self.m), program)
+        a = self._brought(x, self.weights.room(scratch, self.m), program)
         operand, bias = self.weights.operand(weights), self.weights.bias(weights)
+        if isinstance(d, Operand):  # activated and quantised as it is multiplied
+            alone = ops.Gate(self.activation, alone=True)
+            return [*program, ops.matmul(a, operand, d, bias=bias, gate=alone)]
         return [*program, ops.matmul(a, operand, d, bias=bias, activation=self.activation)]
 
 

@@ -6,8 +6,9 @@ GPU the caller's stream does all four, and the host waits for nothing.
 
 The copy of a GPU's result is saved where it pays: once some were copied, a few tensors of torch's
 own are handed to the server, which writes there, each in turn when the caller has let go of it. They
-stay valid whatever becomes of the session, since they are torch's. A captured graph and a compiled
-program get the copy: their results are in memory of the graph's or of the compiler's pool.
+stay valid whatever becomes of the session, since they are torch's. A captured graph's calls read x
+and write the result in the graph's own memory (`graphs`). A compiled program gets the copy: its
+results are in memory of the compiler's pool.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from gemmd import errors
+from gemmd._layers import graphs
 from gemmd._layers import rows as rows_
 from gemmd._layers import seats
 from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
@@ -29,6 +31,9 @@ from gemmd.report import Report
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
     from gemmd._layers.linear_step import Forward
+    from gemmd.buffer import Buffer
+    from gemmd.session import Session
+    from gemmd.tensor import Tensor
 
 GRAPHS = -1  # the lane of what is captured
 MAX_KNOWN = 256  # shapes whose calls take the short way
@@ -190,6 +195,11 @@ class LocalCalls(Seats):
                 call.copied += 1
                 out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
                 seat, result = call.seat, (out.data_ptr(), call.d_at, m * call.d_row_bytes)
+                own = graphs.seat_for(self, call, x, m, out) if capturing else None
+                if own is not None:
+                    seat, reads_x = own
+                    result, lacking = (0, 0, 0), 0
+                    into = (0, 0, 0) if reads_x else into
             else:
                 seat, result = direct.seat, (0, 0, 0)
                 seat.used = place.calls
@@ -203,6 +213,28 @@ class LocalCalls(Seats):
             if x.dtype is given.dtype and not capturing and not copied:
                 self._know((given.shape, x.dtype, device, stream), Known(call, shape, m))
             return out if direct is None else direct.handed_out(shape, m)
+
+    # What graphs have for themselves.
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    def step_of(self, rows: int, dtype: Any) -> Forward:
+        return self._alive().step(rows, dtype, "device_shared")
+
+    def may_have_more_of_graphs(self, most: int) -> bool:
+        """Whether the session's layers have fewer seats of that kind."""
+        others = self._neighbours.but(self)
+        return self.of_graphs + sum(one.of_graphs for one in others) < most
+
+    def seat_of_graph(
+        self, place: Place, step: Forward, d: Tensor, io: Buffer | None, lent: tuple[Buffer, ...]
+    ) -> Seat:
+        place.results += 1
+        seat = self._seat(place, step, True, place.results, d, io, lent)
+        self.of_graphs += 1
+        return seat
 
     def _whole(self, error: errors.Error, seat: Seat) -> errors.Error:
         return self._session.arming.whole(error, seat.armed.slot_index)
@@ -225,7 +257,7 @@ class LocalCalls(Seats):
             d = self._session.from_dlpack(tensor, ready=False, label="result")
             lent = d.owner
             call.place.results += 1
-            seat = self._seat(call.place, step, True, call.place.results, d)
+            seat = self._seat(call.place, step, True, call.place.results, d, lent=(lent,))
         except errors.Error:  # no memory that has a handle, or no slot: results are copied
             call.most_results = 0
             if lent is not None:
@@ -238,7 +270,7 @@ class LocalCalls(Seats):
         """Whether the place may keep one more result. Those long unused make room; if the others
         are too many, what is new is copied: to arm results anew with each call would cost far more.
         """
-        kept = {key: seat for key, seat in place.seats.items() if seat.lent is not None}
+        kept = {key: seat for key, seat in place.seats.items() if seat.lent}
         held = sum(seat.lent_bytes for seat in kept.values())
         while len(place.seats) >= seats.MAX_SEATS or held + step.d_bytes > MAX_KEPT_BYTES:
             key = min(kept, key=lambda key: kept[key].used, default=None)

@@ -80,13 +80,21 @@ class MlpStep(Forward):
     def scratch_bytes(self) -> int:
         return self._starts[-1]
 
+    @property
+    def takes(self) -> Weights:
+        return self.gate_up
+
     def _compute(
-        self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
+        self,
+        weights: tuple[Handle, Handle],
+        x: Tensor | Operand,
+        scratch: Handle,
+        d: Tensor | Operand,
     ) -> list[Op]:
         x_at, product_at, h_at, gated_at, _ = self._starts
         of_gate_up, of_down = weights
         program = list[Op]()
-        a = self._brought(self.x_of(io), self.gate_up.room(scratch, self.m, x_at), program)
+        a = self._brought(x, self.gate_up.room(scratch, self.m, x_at), program)
         h = self.down.room(scratch, self.m, h_at)
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
         if self.fuses:

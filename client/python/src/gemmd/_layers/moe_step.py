@@ -200,6 +200,9 @@ class MoeStep(Forward):
             weights[:, first + self.top_k : first + 2 * self.top_k],
         )
 
+    def _input(self, io: Handle) -> Handle:
+        return io
+
     def _compute(
         self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
     ) -> list[Op]:

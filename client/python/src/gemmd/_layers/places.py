@@ -34,8 +34,8 @@ class Seat:
 
     Attributes
     ----------
-    lent : Buffer or None
-        The server's handle on a tensor that results are written to.
+    lent : tuple of Buffer
+        The server's handles on a tensor that results are written to, and on one that x is read of.
     captured : bool
         By a graph, which rings it as long as it lives.
     used : int
@@ -43,7 +43,7 @@ class Seat:
     """
 
     def __init__(
-        self, armed: Armed, drop_plan: Callable[[], None], lent: Buffer | None = None
+        self, armed: Armed, drop_plan: Callable[[], None], lent: tuple[Buffer, ...] = ()
     ) -> None:
         self.armed = armed
         self._drop_plan = drop_plan
@@ -54,14 +54,14 @@ class Seat:
 
     @property
     def lent_bytes(self) -> int:
-        return 0 if self.lent is None else self.lent.size_bytes
+        return sum(one.size_bytes for one in self.lent)
 
     def give_up(self) -> None:
         self.alive = False
         self.armed.disarm()
         self._drop_plan()
-        if self.lent is not None:
-            self.lent.delete()
+        for one in self.lent:
+            one.delete()
 
 
 class Place:

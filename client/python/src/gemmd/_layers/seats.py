@@ -14,6 +14,7 @@ from gemmd._layers.kept import OF_PLANS
 from gemmd._layers.memory import Memory, SharedPlan, neighbours
 from gemmd._layers.places import Place, Seat
 from gemmd._wire.programs import Rebind
+from gemmd.buffer import Buffer
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.tensor import Tensor
@@ -38,6 +39,7 @@ class Seats:
         self._neighbours = neighbours(self._session)
         self._lock = threading.Lock()
         self._gpu: dict[Memory, Place] = {}  # in the session's memory
+        self.of_graphs = 0  # seats that a graph has for itself
 
     def _alive(self) -> Layer:
         layer = self._layer()
@@ -62,9 +64,12 @@ class Seats:
         by_stream: bool,
         which: int = 0,
         result: Tensor | None = None,
+        io: Buffer | None = None,
+        lent: tuple[Buffer, ...] = (),
     ) -> Seat:
         """The step's armed plan; `which` of several, by where its result goes. One with a result of
-        its own only saves a copy, and takes nobody's room.
+        its own only saves a copy, and takes nobody's room. `io`: where its x is, if elsewhere than
+        in the place's memory; `lent`: what is deleted with the seat.
         """
         seat = place.seats.get((step, which))
         if seat is not None:
@@ -76,7 +81,7 @@ class Seats:
         layer, memory = self._alive(), place.memory
 
         def made() -> Plan:
-            program: list[Op] = layer.program(step, memory.io, memory.scratch, result)
+            program: list[Op] = layer.program(step, io or memory.io, memory.scratch, result)
             return self._in_room(giver, lambda: self._session.plan(program, "layer"))
 
         rebind: Rebind = {}
@@ -95,7 +100,6 @@ class Seats:
         except BaseException:
             drop()
             raise
-        lent = None if result is None else result.owner
         seat = place.seats[step, which] = Seat(armed, drop, lent)
         place.calls = seat.used = place.calls + 1
         return seat
@@ -149,7 +153,7 @@ class Seats:
         free = {key: seat for key, seat in place.seats.items() if not seat.captured}
         if not free:
             return False
-        self._give_up(place, min(free, key=lambda key: (free[key].lent is None, free[key].used)))
+        self._give_up(place, min(free, key=lambda key: (not free[key].lent, free[key].used)))
         return True
 
     def _give_up(self, place: Place, key: tuple[Forward, int]) -> None:

@@ -12,23 +12,11 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes
-from gemmd._layers.linear_step import Forward, Way, starts_of
+from gemmd._layers.linear_step import Forward, Step, Way, starts_of
+from gemmd._layers.mlp_step import MlpStep
 from gemmd.handle import Handle
-from gemmd.ops import Op
+from gemmd.ops import Op, Operand
 from gemmd.tensor import Tensor
-
-
-class _Behind:
-    """The part of a buffer that begins at a byte, as a step takes a whole one."""
-
-    def __init__(self, memory: Handle, at: int) -> None:
-        self._memory = memory
-        self._at = at
-
-    def tensor(
-        self, shape: Any, dtype: dtypes.DTypeLike, *, offset_bytes: int = 0
-    ) -> Tensor:
-        return self._memory.tensor(shape, dtype, offset_bytes=self._at + offset_bytes)
 
 
 @dataclass(frozen=True)
@@ -39,11 +27,12 @@ class SequentialStep(Forward):
 
     Attributes
     ----------
-    steps : tuple of Forward
-        Of the layers. Each writes its result in the type that the next one takes.
+    steps : tuple of Step and MlpStep
+        Of the layers. Each writes its result in the type that the next one takes: quantised, where
+        two multiply in FP8 by blocks.
     """
 
-    steps: tuple[Forward, ...]
+    steps: tuple[Step | MlpStep, ...]
     way: Way
 
     @property
@@ -69,7 +58,7 @@ class SequentialStep(Forward):
     @cached_property
     def _starts(self) -> list[int]:
         """Of the steps' own memory, and of the results of even and of odd steps; the end."""
-        results = [step.d_bytes for step in self.steps[:-1]]
+        results = [self._room_bytes(index) for index in range(len(self.steps) - 1)]
         own = max(step.scratch_bytes for step in self.steps)
         return starts_of([own, max(results[::2], default=0), max(results[1::2], default=0)])
 
@@ -77,15 +66,35 @@ class SequentialStep(Forward):
     def scratch_bytes(self) -> int:
         return self._starts[-1]
 
+    def _quantizes(self, index: int) -> bool:
+        """Whether a step's matmul quantises its result for the next one."""
+        step, after = self.steps[index], self.steps[index + 1].takes
+        one = step.takes if isinstance(step, Step) else None
+        return one is not None and all(w.quantized and not w.by_row for w in (one, after))
+
+    def _room_bytes(self, index: int) -> int:
+        """Of a step's result, which the next one takes."""
+        step, after = self.steps[index], self.steps[index + 1]
+        return after.takes.room_bytes(self.m) if self._quantizes(index) else step.d_bytes
+
+    def _result(self, index: int, scratch: Handle) -> Tensor | Operand:
+        """That result."""
+        step, at = self.steps[index], self._starts[1 + index % 2]
+        if self._quantizes(index):
+            return self.steps[index + 1].takes.room(scratch, self.m, at)
+        return scratch.tensor((self.m, step.n), step.out_dtype, offset_bytes=at)
+
     def _compute(
-        self, weights: Sequence[Any], io: Handle, scratch: Handle, d: Tensor
+        self,
+        weights: Sequence[Any],
+        x: Tensor | Operand,
+        scratch: Handle,
+        d: Tensor | Operand,
     ) -> list[Op]:
         program = list[Op]()
-        x: Any = io
         last = len(self.steps) - 1
         for index, (step, of_step) in enumerate(zip(self.steps, weights, strict=True)):
-            room = _Behind(scratch, self._starts[1 + index % 2])
-            result = d if index == last else room.tensor((step.m, step.n), step.out_dtype)
+            result = d if index == last else self._result(index, scratch)
             program += step._compute(of_step, x, scratch, result)
-            x = room
+            x = result
         return program
