@@ -32,3 +32,34 @@ def test_two_workers_serve_a_model_from_one_copy(client, address, quantize):
             found.unpublish()
         adopted.unpublish()  # they are gone already
     assert not [one for one in client.published() if one.published_name.startswith(name)]
+
+
+@pytest.mark.parametrize("quantize", ["fp8-block", None])
+@pytest.mark.usefixtures("shared_gpu")
+def test_siblings_and_mlps_on_a_gpu_in_a_graph_too(session, quantize):
+    torch = pytest.importorskip("torch")
+    from ..layers.models import relative_error
+    from ..layers.test_adopt import Plain
+    from ..layers.test_siblings import Attention
+
+    blocks = [one for _ in range(3) for one in (Attention(), Plain())]
+    model = torch.nn.Sequential(*blocks).eval().cuda()
+    with torch.no_grad():
+        x = torch.randn(2, 64, 40, device="cuda")
+        wanted = model(x)
+        adopted = gemmd.adopt(model, session, quantize=quantize, min_elements=0)
+        assert len(adopted) == 3 * 3
+        bound = 0.1 if quantize else 0.01
+        for _ in range(3):
+            assert relative_error(model(x), wanted) < bound
+        with torch.inference_mode():
+            assert relative_error(model(x), wanted) < bound
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model(x)
+        for _ in range(10):
+            x.copy_(torch.randn_like(x))
+            graph.replay()
+            assert relative_error(y, model(x)) < bound
+    adopted.close()

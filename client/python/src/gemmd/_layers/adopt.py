@@ -26,9 +26,9 @@ class Adopted(Unpickled):
 
     Attributes
     ----------
-    layers : dict of str to Linear or MLP
-        By the path of the module that each has replaced. A module that occurs several times is
-        named by its first path.
+    layers : dict of str to Linear, MLP or Sequential
+        By the path of the module that each has replaced: the first of several that share it. A
+        module that occurs several times is named by its first path.
     left : dict of str to str
         The Linears that were left alone, by path: why.
     """
@@ -93,13 +93,22 @@ def adopt(
     where: Callable[[str, Any], bool] | None = None,
     min_elements: int = 1 << 24,
 ) -> Adopted:
-    """Replaces the Linears and gated MLPs of a model of torch by layers of gemmd, in place.
+    """Replaces the Linears and MLPs of a model of torch by layers of gemmd, in place.
 
-    Each `torch.nn.Linear` becomes a `gemmd.Linear`. A module that computes
-    `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does, becomes one `gemmd.MLP`; so
-    does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. Its own result for eight random
-    rows must be that. Each layer is called with these rows, too. It takes the module's place if the
-    results differ by less than 15 % of their norm, or 0.5 % to 1.6 % with `quantize=None`.
+    Each `torch.nn.Linear` becomes a `gemmd.Linear`. These are one layer together:
+
+    - a module that computes `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does: a
+      `gemmd.MLP`. The Linears may be called w1, w3, w2 or wi_0, wi_1, wo, too.
+    - a module of two Linears that computes `fc2(act(fc1(x)))`, as ViT's MLP does, whatever they are
+      called: a `gemmd.Sequential`.
+    - an attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so
+      on): a `gemmd.Linear`. Who is called first with an x multiplies for all three, so nobody may
+      write to that x in between. Where the path or the class tells of attention to another x
+      ("cross", "encoder_attn", "EncDec", "attn2") they stay apart.
+
+    An MLP's own result for eight random rows must be that. Each layer is called with these rows,
+    too. It takes the module's place if the results differ by less than 15 % of their norm, or 0.5 %
+    to 1.6 % with `quantize=None`.
 
     All or nothing: after an error the model is as it was. So torch's weights stay until all layers
     are made, and the server's copy is beside them: half as much again for FP8 of a bfloat16 model.
@@ -130,10 +139,9 @@ def adopt(
     quantize : {"fp8-block", "fp8-row", None}
         As `gemmd.Linear`'s.
     where : function of a path and a torch.nn.Linear that returns a bool, optional
-        Which Linears to take, of those that can be. An MLP becomes one layer if all three are
-        taken.
+        Which Linears to take, of those that can be. They become one layer if all of them are taken.
     min_elements : int
-        The smallest weight to take; the three of an MLP count together. On an H200 blocks with
+        The smallest weight to take; those that are one layer together count together. On an H200 blocks with
         weights of up to 9 million elements took longer by gemmd; those with 17 million and more
         took less, but for decoding by captured graphs (docs/benchmarks/h200-worker.md). Give 0
         where workers are to share all weights.

@@ -13,10 +13,12 @@ import torch
 
 from gemmd import errors
 from gemmd._layers.layer import Layer
-from gemmd._layers.patterns import PATTERNS, Match, linear
+from gemmd._layers.patterns import PATTERNS, Match, linear, siblings
+from gemmd._layers.siblings import SiblingModule, Siblings
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
 from gemmd.resident import Quantize
+from gemmd.sequential import Sequential
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -47,6 +49,7 @@ class Adoption:
         self._quantize = quantize
         self._least = least
         self._made: dict[Any, Layer] = {}
+        self._siblings: dict[Any, Match] = {}  # of those made for several modules
         self._sent: set[Layer] = set()  # those whose weights were not there before
         self._todo: deque[tuple[Any, Match]] = deque()
         self.left: dict[str, str] = {}
@@ -71,6 +74,11 @@ class Adoption:
             if match is not None:
                 self._todo.append((module, match))
                 within.update(match.linears)
+        for module, path in paths.items():
+            match = self._siblings_in(module, path, stays)
+            if match is not None and within.isdisjoint(match.linears):
+                self._todo.append((match.linears[0], match))
+                within.update(match.linears)
         for module, why in stays.items():
             if module not in within:
                 self._choose_linear(module, why)
@@ -85,6 +93,16 @@ class Adoption:
             return None
         for one in module.modules():
             if self._tree.why_stays(one) or self._tree.why_read(one, beyond=module):
+                return None
+        return match
+
+    def _siblings_in(self, parent: Any, path: str, stays: dict[Any, str]) -> Match | None:
+        """Of a module's Linears that get the same x."""
+        match = siblings(parent, path)
+        if match is None or match.elements < self._least:
+            return None
+        for one in match.linears:
+            if stays[one] or len(self._tree.spots[one]) > 1 or self._tree.why_read(one, beyond=one):
                 return None
         return match
 
@@ -151,10 +169,11 @@ class Adoption:
                 for one in match.linears:  # one by one, then
                     self._choose_linear(one)
             for module, layer in self._made.items():
-                made = layer.module().train(module.training)
-                for parent, attribute in self._tree.spots[module]:
-                    setattr(parent, attribute, made)
-                    replaced.append((parent, attribute, module))
+                for one, made in self._modules(module, layer):
+                    made.train(one.training)
+                    for parent, attribute in self._tree.spots[one]:
+                        setattr(parent, attribute, made)
+                        replaced.append((parent, attribute, one))
         except BaseException as error:
             for parent, attribute, module in replaced:
                 setattr(parent, attribute, module)
@@ -163,13 +182,24 @@ class Adoption:
             error.add_note("nothing was adopted: the model is as it was")
             raise
 
+    def _modules(self, module: Any, layer: Layer) -> Iterator[tuple[Any, Any]]:
+        """What is replaced by a layer, and by what."""
+        match = self._siblings.get(module)
+        if match is None:
+            yield module, layer.module()
+            return
+        shared = Siblings(layer, match.columns)
+        for which, one in enumerate(match.linears):
+            yield one, SiblingModule(shared, which)
+
     def _tried(self, module: Any, match: Match) -> bool:
         """Makes a layer and compares its results with the module's. False: one layer does not do
         what the module does, and its Linears are left to try.
         """
         whole = len(match.linears) > 1
+        own = match.compute if match.columns else module
         x = None if match.on_meta else _rows(match)
-        if whole and x is not None and not _computes(module, match.compute, x):
+        if whole and not match.columns and x is not None and not _computes(module, match.compute, x):
             return False
         path = self._tree.paths[module]
         name = published_name(self._name, path) if self._name else ""
@@ -191,8 +221,10 @@ class Adoption:
             self._sent.add(layer)
         if [(one.n, one.k, one.has_bias) for one in _weights(layer)] != match.shapes:
             self._refuse(layer, path, "shapes or biases")
-        off = None if x is None else _differs(module(x), layer(x), _bound(layer, x))
+        off = None if x is None else _differs(own(x), layer(x), _bound(layer, x))
         if off is None:
+            if match.columns:
+                self._siblings[module] = match
             return True
         if not match.sent:
             self._refuse(layer, path, "values")
@@ -219,6 +251,8 @@ class Adoption:
 
 
 def _weights(layer: Any) -> tuple[Any, ...]:
+    if isinstance(layer, Sequential):
+        return tuple(one.weights for one in layer.layers)
     return layer.weights if isinstance(layer.weights, tuple) else (layer.weights,)
 
 

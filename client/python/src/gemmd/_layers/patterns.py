@@ -1,5 +1,5 @@
 """What a module of torch may be replaced by: `PATTERNS` for modules that hold Linears, `linear` for
-one alone.
+one alone, `siblings` for Linears of one module that get the same x.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gemmd.linear import Linear
 from gemmd.mlp import MLP
 from gemmd.ops import Activation
 from gemmd.resident import Quantize
+from gemmd.sequential import Sequential
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -33,9 +34,17 @@ class Values:
         return self._tensors[0] if len(self._tensors) == 1 else self._tensors
 
 
+class Joined(Values):
+    """Weights one below the other, as one."""
+
+    def __call__(self) -> Any:
+        self.used = True
+        return torch.cat(self._tensors)
+
+
 @dataclass(frozen=True)
 class Match:
-    """A layer that can take a module's place.
+    """A layer that can take a module's place, or those of several.
 
     Attributes
     ----------
@@ -47,6 +56,8 @@ class Match:
         Of the layer's weights.
     compute : callable
         What the layer computes, by torch and the module's own weights.
+    columns : tuple of int
+        Of siblings, each of which takes that many columns of the result; else empty.
     """
 
     linears: tuple[Any, ...]
@@ -55,6 +66,7 @@ class Match:
     compute: Callable[[Any], Any]
     values: tuple[Values, ...]
     _make: Callable[..., Layer]
+    columns: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -86,6 +98,39 @@ def linear(module: Any) -> Match:
     return Match((module,), ("",), [_shape(module)], module, (Values(module.weight),), make)
 
 
+def siblings(parent: Any, path: str) -> Match | None:
+    """One Linear for the query, key and value of an attention, which stay modules of their own."""
+    if any(word in f"{path} {type(parent).__name__}".lower() for word in _ACROSS):
+        return None
+    parts: tuple[Any, ...] = ()
+    for names in _SIBLINGS:
+        parts = tuple(parent._modules.get(name) for name in names)
+        if all(type(one) is torch.nn.Linear for one in parts):
+            break
+    else:
+        return None
+    first = parts[0]
+    if any(_kind(one) != _kind(first) for one in parts):
+        return None
+    columns = tuple(one.out_features for one in parts)
+    has_bias = any(one.bias is not None for one in parts)
+    ending = "".join("." + name for name in names[1:])
+
+    def make(session: Session, weight: Any, *, name: str, **options: Any) -> Layer:
+        bias = torch.cat([_bias(one) for one in parts]) if weight is not None and has_bias else None
+        return Linear(session, weight, bias=bias, name=name + ending if name else "", **options)
+
+    return Match(
+        parts,
+        (ending,),
+        [(sum(columns), first.in_features, has_bias)],
+        lambda x: torch.cat([one(x) for one in parts], -1),
+        (Joined(*(one.weight for one in parts)),),
+        make,
+        columns,
+    )
+
+
 def gated_mlp(module: Any) -> Match | None:
     """An MLP for down(activation(gate(x)) * up(x)), as Llama and its like have it."""
     parts = next((found for names in _GATED if (found := _linears_of(module, names))), None)
@@ -114,8 +159,47 @@ def gated_mlp(module: Any) -> Match | None:
     )
 
 
+def plain_mlp(module: Any) -> Match | None:
+    """A Sequential of two Linears for fc2(activation(fc1(x))), as ViT and its like have it."""
+    names = [name for name, one in module._modules.items() if type(one) is torch.nn.Linear]
+    parts = _linears_of(module, tuple(names)) if len(names) == 2 else None
+    if parts is None or parts[1].in_features != parts[0].out_features:
+        return None
+    first, second = parts
+    activation = activation_of(module) or _activation_between(module, first, second)
+    if activation is None:
+        return None
+
+    def make(session: Session, *weights: Any, name: str, **options: Any) -> Layer:
+        made = list[Linear]()
+        given = zip(parts, weights, _OF_TWO, (activation, "none"), strict=True)
+        try:
+            for one, weight, ending, applied in given:
+                bias = None if weight is None else one.bias
+                named = name + ending if name else ""
+                made.append(
+                    Linear(session, weight, bias=bias, activation=applied, name=named, **options)
+                )
+        except BaseException:
+            for layer in made:
+                layer.close()
+            raise
+        return Sequential(*made)
+
+    return Match(
+        parts,
+        _OF_TWO,
+        [_shape(first), _shape(second)],
+        lambda x: second(_ACTIVATIONS[activation](first(x))),
+        (Values(first.weight), Values(second.weight)),
+        make,
+    )
+
+
 # The first that matches a module is taken.
-PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp,)
+PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp, plain_mlp)
+
+_OF_TWO = (".first", ".second")  # no names of modules, which might be adopted one by one
 
 _ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
     "silu": F.silu,
@@ -123,6 +207,15 @@ _ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
 }
+_SIBLINGS = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("to_q", "to_k", "to_v"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("wq", "wk", "wv"),
+    ("q", "k", "v"),
+)
+_ACROSS = ("cross", "encoder_attn", "encdec", "attn2")  # whose keys and values are of another x
 _GATED = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
 _HELD_AS = ("act_fn", "activation_fn", "activation", "act")
 
@@ -132,6 +225,9 @@ def activation_of(module: Any) -> Activation | None:
     that layers have, too.
     """
     found = next((getattr(module, name) for name in _HELD_AS if hasattr(module, name)), None)
+    if found is None and isinstance(module, torch.nn.Sequential):
+        others = [one for one in module if not isinstance(one, (torch.nn.Linear, torch.nn.Dropout))]
+        found = others[0] if len(others) == 1 else None
     if not callable(found):
         return None
     x = torch.linspace(-6, 6, 97, device="cpu", dtype=torch.float32)
@@ -145,6 +241,20 @@ def activation_of(module: Any) -> Activation | None:
     return None
 
 
+def _activation_between(module: Any, first: Any, second: Any) -> Activation | None:
+    """Of a forward that names it itself, found by its results: the nearest."""
+    if first.weight.is_meta:
+        return None
+    x = torch.linspace(-3, 3, 4 * first.in_features, device="cpu", dtype=torch.float32)
+    x = x.reshape(4, -1).to(first.weight.device, first.weight.dtype)
+    try:
+        own, h = module(x), first(x)
+        off = {name: float((second(exact(h)) - own).norm()) for name, exact in _ACTIVATIONS.items()}
+    except Exception:  # it takes something else than x alone, for instance
+        return None
+    return min(off, key=lambda name: off[name])
+
+
 def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
     """The children of those names, if they are Linears and hold all that the module has learnt."""
     parts = tuple(module._modules.get(name) for name in names)
@@ -152,6 +262,16 @@ def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
         return None
     own = {id(one) for part in parts if part is not None for one in part.parameters()}
     return parts if all(id(one) in own for one in module.parameters()) else None
+
+
+def _kind(module: Any) -> tuple[Any, ...]:
+    return module.in_features, module.weight.dtype, module.weight.device
+
+
+def _bias(module: Any) -> Any:
+    if module.bias is not None:
+        return module.bias
+    return module.weight.new_zeros(module.out_features)
 
 
 def _shape(module: Any) -> tuple[int, int, bool]:

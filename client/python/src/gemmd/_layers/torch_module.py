@@ -32,6 +32,10 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
             if isinstance(one, torch.fx.Proxy):
                 path = one.tracer.path_of_module(self)
                 return one.tracer.create_proxy("call_module", path, inputs, named)
+        return self.called(*inputs, **named)
+
+    def called(self, *inputs: Any, **named: Any) -> Any:
+        """`forward`, of tensors."""
         return self.layer(*inputs, **named)
 
     @property
