@@ -36,7 +36,7 @@ class Attention(nn.Module):
     def forward(self, x: Any) -> Any:
         batch, tokens, hidden = x.shape
         kv = self.kv_heads * self.of_head
-        q, k, v = self.qkv(x).split([hidden, kv, kv], -1)
+        q, k, v = self.projected(x, [hidden, kv, kv])
         q, k, v = (one.view(batch, tokens, -1, self.of_head).transpose(1, 2) for one in (q, k, v))
         if hasattr(self, "keys"):
             self.keys[:, :, -1:], self.values[:, :, -1:] = k, v
@@ -45,6 +45,23 @@ class Attention(nn.Module):
             q, k, v, is_causal=self.causal, enable_gqa=self.kv_heads != self.heads
         )
         return self.out(y.transpose(1, 2).reshape(batch, tokens, hidden))
+
+
+    def projected(self, x: Any, columns: list[int]) -> Any:
+        return self.qkv(x).split(columns, -1)
+
+
+class Apart(Attention):
+    """With three Linears, as most of Hugging Face's models have them."""
+
+    def __init__(self, hidden: int, heads: int, kv_heads: int, bias: bool, rows: int = 0, context: int = 0) -> None:
+        super().__init__(hidden, heads, kv_heads, bias, rows, context)
+        del self.qkv
+        kv = kv_heads * self.of_head
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(hidden, n, bias) for n in (hidden, kv, kv))
+
+    def projected(self, x: Any, columns: list[int]) -> Any:
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
 
 class Plain(nn.Module):
@@ -66,6 +83,18 @@ class Gated(nn.Module):
         return self.down(functional.silu(gate) * up)
 
 
+class GatedApart(nn.Module):
+    """With three Linears, likewise."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (nn.Linear(hidden, inner, False) for _ in range(2))
+        self.down_proj, self.act_fn = nn.Linear(inner, hidden, False), nn.SiLU()
+
+    def forward(self, x: Any) -> Any:
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
 class Block(nn.Module):
     def __init__(self, hidden: int, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
@@ -77,18 +106,22 @@ class Block(nn.Module):
         return x + self.mlp(self.norms[1](x))
 
 
-def encoder(hidden: int, heads: int, count: int) -> Callable[[], nn.Module]:
+def encoder(hidden: int, heads: int, count: int, apart: bool = False) -> Callable[[], nn.Module]:
     """With biases and GELU, as BERT, ViT and Whisper have them."""
+    attention = Apart if apart else Attention
     return lambda: nn.Sequential(
-        *(Block(hidden, Attention(hidden, heads, heads, True), Plain(hidden, 4 * hidden)) for _ in range(count))
+        *(Block(hidden, attention(hidden, heads, heads, True), Plain(hidden, 4 * hidden)) for _ in range(count))
     )
 
 
-def decoder(hidden: int, heads: int, inner: int, count: int, rows: int = 0) -> Callable[[], nn.Module]:
+def decoder(
+    hidden: int, heads: int, inner: int, count: int, rows: int = 0, apart: bool = False
+) -> Callable[[], nn.Module]:
     """As Llama has it; with `rows`, that many sequences that get a token behind 1023 others."""
+    attention, mlp = (Apart, GatedApart) if apart else (Attention, Gated)
     return lambda: nn.Sequential(
         *(
-            Block(hidden, Attention(hidden, heads, 8, False, rows, 1024 if rows else 0), Gated(hidden, inner))
+            Block(hidden, attention(hidden, heads, 8, False, rows, 1024 if rows else 0), mlp(hidden, inner))
             for _ in range(count)
         )
     )
@@ -103,11 +136,19 @@ PROGRAMS = {
     "Llama-3-8B, prefill of 2048": ((1, 2048, 4096), decoder(4096, 32, 14336, 4)),
     "Llama-3-8B, decode of 32": ((32, 1, 4096), decoder(4096, 32, 14336, 4, 32)),
     "Llama-3-70B, decode of 16": ((16, 1, 8192), decoder(8192, 64, 28672, 2, 16)),
+    "ViT-L, 8 images, adopted": ((8, 577, 1024), encoder(1024, 16, 8, True)),
+    "BERT-B, 32 of 128 tokens, adopted": ((32, 128, 768), encoder(768, 12, 8, True)),
+    "Llama-3-8B, decode of 32, adopted": ((32, 1, 4096), decoder(4096, 32, 14336, 4, 32, True)),
 }
+ADOPTED = 1 << 19  # elements of the smallest weight that is
 
 
 def with_layers(session: Any, model: nn.Module) -> nn.Module:
     import gemmd
+
+    if any(isinstance(one, Apart) for one in model.modules()):
+        gemmd.adopt(model, session, min_elements=ADOPTED)
+        return model
 
     def linear(one: nn.Linear, activation: Any = "none") -> Any:
         return gemmd.Linear(session, one.weight, bias=one.bias, activation=activation)

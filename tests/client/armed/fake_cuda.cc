@@ -86,6 +86,7 @@ struct CUstream_st {
   std::condition_variable changed;
   std::deque<Step> steps;
   std::vector<Step> captured;
+  std::vector<Step> at_end;  // of the graph
   bool capturing = false;
   bool busy = false;
   std::thread thread;  // never ends, as a GPU does not
@@ -187,6 +188,24 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, CUstream_st* 
   return 0;
 }
 int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
+// A stream is the graph that it captures.
+int cuStreamGetCaptureInfo_v2(CUstream_st* stream, int* status, uint64_t*, void** graph,
+                              const void***, size_t*) {
+  const std::lock_guard lock(stream->mu);
+  *status = stream->capturing ? 1 : 0;
+  *graph = stream;
+  return 0;
+}
+int cuUserObjectCreate(void** object, void* data, void (*destroy)(void*), unsigned, unsigned) {
+  *object = new Step([=] { destroy(data); });
+  return 0;
+}
+int cuGraphRetainUserObject(CUstream_st* graph, void* object, unsigned, unsigned) {
+  const std::unique_ptr<Step> at_end(static_cast<Step*>(object));
+  const std::lock_guard lock(graph->mu);
+  graph->at_end.push_back(*at_end);
+  return 0;
+}
 int cuModuleLoadData(void** module, const void* image) {
   *module = const_cast<void*>(image);
   return 0;
@@ -245,7 +264,10 @@ void FakeCudaCall(CUstream_st* stream, void (*function)(void*), void* argument) 
 void FakeCudaCapture(CUstream_st* stream, bool on) {
   const std::lock_guard lock(stream->mu);
   stream->capturing = on;
-  if (on) stream->captured.clear();
+  if (!on) return;
+  stream->captured.clear();
+  for (const Step& step : stream->at_end) step();
+  stream->at_end.clear();
 }
 void FakeCudaReplay(CUstream_st* stream) {
   for (const Step& step : stream->captured) stream->Add(step);

@@ -14,6 +14,7 @@ bool FakeCudaSettled(CUstream_st* stream, int most_ms);
 // Host functions that ran on the stream, to see where in its order a test's own work is.
 void FakeCudaCall(CUstream_st* stream, void (*function)(void*), void* argument);
 // Everything queued on the stream since the last call of this, queued once more: a graph's replay.
+// The next capture is the end of the graph before.
 void FakeCudaCapture(CUstream_st* stream, bool on);
 void FakeCudaReplay(CUstream_st* stream);
 int FakeCudaRegistrations();

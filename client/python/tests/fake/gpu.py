@@ -285,8 +285,19 @@ def test_a_graph_reads_x_and_writes_its_result_where_they_are() -> None:
                 torch.streams[1].settle()
                 for y in results:
                     np.testing.assert_array_equal(y.array, x.array)
-            torch.now, kept = 0, None
             assert len(linear.session.buffers()) == buffers + 2 + 4 * works
+            for _ in range(3):  # each is the end of the graph before
+                torch.capturing = True
+                driver.FakeCudaCapture(stream, True)
+                y = linear(x)
+                driver.FakeCudaCapture(stream, False)
+                torch.capturing = False
+                driver.FakeCudaReplay(stream)
+                torch.streams[1].settle()
+                np.testing.assert_array_equal(y.array, x.array)
+                assert len(linear.session.buffers()) == buffers + 2 + 2 * works
+                assert len(server.plans) == before + 1 + works
+            torch.now, kept = 0, None
             linear.close()
             assert not server.arming.armed and not server.plans
     from_dlpack.works, graphs.LEAST_LENT_BYTES = True, (512 << 10) + 1

@@ -122,6 +122,48 @@ def test_an_mlp_without_a_gate_is_one_layer(session, make, quantize):
     assert not session.buffers()
 
 
+class Halved(nn.Module):
+    """As Phi-3 has it; `functional`: without a module for its activation."""
+
+    def __init__(self, act=None, functional=F.silu, bias=False):
+        super().__init__()
+        self.gate_up, self.down = nn.Linear(40, 96, bias=bias), nn.Linear(48, 40, bias=bias)
+        self.functional = functional
+        if act is not None:
+            self.activation_fn = act
+
+    def forward(self, x):
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.down(up * getattr(self, "activation_fn", self.functional)(gate))
+
+
+@pytest.mark.parametrize("name", ["", "m"])
+@pytest.mark.parametrize("quantize", ["fp8-block", None])
+@pytest.mark.parametrize("options", [{}, {"act": nn.GELU("tanh"), "bias": True}, {"functional": F.relu}])
+def test_a_gate_in_one_linear_with_its_up_is_an_mlp(session, options, quantize, name):
+    model = nn.Sequential(Halved(**options)).eval()
+    x = torch.randn(3, 40)
+    wanted = model(x)
+    adopted = gemmd.adopt(model, session, name=name, quantize=quantize, min_elements=0)
+    assert [type(one) for one in adopted] == [gemmd.MLP]
+    assert relative_error(model(x), wanted) < (0.1 if quantize else 1e-5)
+
+
+class UpFirst(Halved):
+    def forward(self, x):
+        up, gate = self.gate_up(x).chunk(2, -1)
+        return self.down(up * F.silu(gate))
+
+
+def test_halves_the_other_way_round_are_two_layers(session):
+    model = nn.Sequential(UpFirst()).eval()
+    x = torch.randn(3, 40)
+    wanted = model(x)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert sorted(adopted.layers) == ["0.down", "0.gate_up"]
+    assert relative_error(model(x), wanted) < 1e-5
+
+
 class Residual(Plain):
     def forward(self, x):
         return x + super().forward(x)

@@ -98,7 +98,8 @@ def adopt(
     Each `torch.nn.Linear` becomes a `gemmd.Linear`. These are one layer together:
 
     - a module that computes `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does: a
-      `gemmd.MLP`. The Linears may be called w1, w3, w2 or wi_0, wi_1, wo, too.
+      `gemmd.MLP`. The Linears may be called w1, w3, w2 or wi_0, wi_1, wo, too; or gate and up are
+      the halves of one Linear's result, as Phi's are.
     - a module of two Linears that computes `fc2(act(fc1(x)))`, as ViT's MLP does, whatever they are
       called: a `gemmd.Sequential`.
     - an attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so

@@ -146,11 +146,14 @@ class Adoption:
 
     def _names(self, module: Any, match: Match) -> Iterator[tuple[str, str]]:
         """Those that weights are published by, as a whole or one by one, and of which path."""
-        if self._name:
-            for one, endings in ((module, match.endings), *((one, ("",)) for one in match.linears)):
-                for ending in endings:
-                    path = self._tree.paths[one]
-                    yield published_name(self._name, path) + ending, path
+        if not self._name:
+            return
+        path = self._tree.paths[module]
+        whole = {published_name(self._name, path) + ending for ending in match.endings}
+        yield from ((name, path) for name in whole)
+        for path in (self._tree.paths[one] for one in match.linears):
+            if (name := published_name(self._name, path)) not in whole:
+                yield name, path
 
     def run(self) -> None:
         """Makes the layers, and puts them into the model: all of them, or none.

@@ -3,12 +3,15 @@ has them, and a replay copies neither.
 
 That memory stays in its place as long as the graph does. The server looks at it between the ring and
 the end alone: behind the call it is torch's, which gives it to other tensors of the graph. So nothing
-of torch's is kept here, but the server's handles on it, until the layer ends.
+of torch's is kept here, but the server's handles on it, until the graph is gone or the layer. They
+go with the next capture: memory that torch has freed meanwhile is the GPU's again then.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmd import errors
 from gemmd._memory import cuda
@@ -20,10 +23,38 @@ if TYPE_CHECKING:
     from gemmd._layers.places import GpuCall, Seat
     from gemmd.session import Session
 
-MOST_OF_A_LAYER = 64
+MOST_OF_A_LAYER = 64  # captured calls
 MOST_OF_A_SESSION = 2048  # of the 8192 that one arms
 # A smaller x is copied by the kernel that rings (client/armed/copy_kernel.h), which costs nothing.
 LEAST_LENT_BYTES = (512 << 10) + 1
+_SEMAPHORE_BYTES = 32  # sizeof(sem_t) of glibc and musl, 64 bits
+
+
+class Graph:
+    """One that a stream is being captured in. The driver tells of its end by a semaphore."""
+
+    _watched: ClassVar[set[Graph]] = set()  # their memory is the driver's to write to, whoever ends
+
+    def __init__(self, stream: int) -> None:
+        self._semaphore = (ctypes.c_ubyte * _SEMAPHORE_BYTES)()
+        self._is_over = False
+        for one in list(self._watched):
+            one.is_over()
+        _libc().sem_init(self._semaphore, 0, 0)
+        post = ctypes.cast(_libc().sem_post, ctypes.c_void_p).value or 0
+        cuda.driver().at_end_of_graph(stream, post, ctypes.addressof(self._semaphore))
+        self._watched.add(self)
+
+    def is_over(self) -> bool:
+        if not self._is_over and _libc().sem_trywait(self._semaphore) == 0:
+            self._is_over = True
+            self._watched.discard(self)
+        return self._is_over
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def lend(session: Session, tensor: Any) -> Tensor:
@@ -35,17 +66,19 @@ def lend(session: Session, tensor: Any) -> Tensor:
 
 
 def seat_for(
-    calls: LocalCalls, call: GpuCall, x: Any, rows: int, result: Any
+    calls: LocalCalls, call: GpuCall, stream: int, x: Any, rows: int, result: Any
 ) -> tuple[Seat, bool] | None:
     """The seat of a captured call with that x [rows, k] and result [rows, n], both dense, and
     whether it reads x there; None if the call is to copy. The caller holds the calls' lock.
     """
+    calls.give_up_ended()
     if calls.of_graphs >= MOST_OF_A_LAYER or not calls.may_have_more_of_graphs(MOST_OF_A_SESSION):
         return None
     step = calls.step_of(rows, call.step.in_dtype)
     lent = list[Buffer]()
     with cuda.driver().relaxed_capture():
         try:
+            graph = Graph(stream)
             d = lend(calls.session, result.view((rows, step.n)))
             lent.append(_owner(d))
             io = None
@@ -58,7 +91,7 @@ def seat_for(
             for one in lent:
                 one.delete()
             return None
-    seat.captured = True
+    seat.captured, seat.graph = True, graph
     return seat, io is not None
 
 

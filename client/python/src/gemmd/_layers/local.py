@@ -14,6 +14,7 @@ results are in memory of the compiler's pool.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -195,7 +196,7 @@ class LocalCalls(Seats):
                 call.copied += 1
                 out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
                 seat, result = call.seat, (out.data_ptr(), call.d_at, m * call.d_row_bytes)
-                own = graphs.seat_for(self, call, x, m, out) if capturing else None
+                own = graphs.seat_for(self, call, stream, x, m, out) if capturing else None
                 if own is not None:
                     seat, reads_x = own
                     result, lacking = (0, 0, 0), 0
@@ -219,6 +220,15 @@ class LocalCalls(Seats):
     @property
     def session(self) -> Session:
         return self._session
+
+    def give_up_ended(self) -> None:
+        """Lets go of what graphs had that are gone."""
+        for place in (*self._captured.values(), *self._outgrown):
+            for key, seat in list(place.seats.items()):
+                if seat.graph is not None and seat.graph.is_over():
+                    self.of_graphs -= 1
+                    with suppress(errors.Error):
+                        place.seats.pop(key).give_up()
 
     def step_of(self, rows: int, dtype: Any) -> Forward:
         return self._alive().step(rows, dtype, "device_shared")

@@ -159,14 +159,50 @@ def gated_mlp(module: Any) -> Match | None:
     )
 
 
-def plain_mlp(module: Any) -> Match | None:
-    """A Sequential of two Linears for fc2(activation(fc1(x))), as ViT and its like have it."""
-    names = [name for name, one in module._modules.items() if type(one) is torch.nn.Linear]
-    parts = _linears_of(module, tuple(names)) if len(names) == 2 else None
-    if parts is None or parts[1].in_features != parts[0].out_features:
+def halved_mlp(module: Any) -> Match | None:
+    """An MLP for down(activation(gate) * up), gate and up the halves of one Linear's result, as Phi
+    has it.
+    """
+    parts = _two_of(module)
+    if parts is None or parts[0].out_features != 2 * parts[1].in_features:
         return None
     first, second = parts
-    activation = activation_of(module) or _activation_between(module, first, second)
+
+    def by(activation: Activation, x: Any) -> Any:
+        gate, up = first(x).chunk(2, -1)
+        return second(_ACTIVATIONS[activation](gate) * up)
+
+    activation = activation_of(module) or _nearest(module, first, by)
+    if activation is None:
+        return None
+
+    def make(session: Session, gate_up: Any, down: Any, **options: Any) -> Layer:
+        biases = {}
+        if gate_up is not None:
+            biases = {"gate_up_bias": first.bias, "down_bias": second.bias}
+        return MLP(session, gate_up, down, activation=activation, **biases, **options)
+
+    return Match(
+        parts,
+        (".gate_up", ".down"),
+        [_shape(first), _shape(second)],
+        lambda x: by(activation, x),
+        (Values(first.weight), Values(second.weight)),
+        make,
+    )
+
+
+def plain_mlp(module: Any) -> Match | None:
+    """A Sequential of two Linears for fc2(activation(fc1(x))), as ViT and its like have it."""
+    parts = _two_of(module)
+    if parts is None or parts[0].out_features != parts[1].in_features:
+        return None
+    first, second = parts
+
+    def by(activation: Activation, x: Any) -> Any:
+        return second(_ACTIVATIONS[activation](first(x)))
+
+    activation = activation_of(module) or _nearest(module, first, by)
     if activation is None:
         return None
 
@@ -190,14 +226,14 @@ def plain_mlp(module: Any) -> Match | None:
         parts,
         _OF_TWO,
         [_shape(first), _shape(second)],
-        lambda x: second(_ACTIVATIONS[activation](first(x))),
+        lambda x: by(activation, x),
         (Values(first.weight), Values(second.weight)),
         make,
     )
 
 
 # The first that matches a module is taken.
-PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp, plain_mlp)
+PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp, halved_mlp, plain_mlp)
 
 _OF_TWO = (".first", ".second")  # no names of modules, which might be adopted one by one
 
@@ -241,15 +277,23 @@ def activation_of(module: Any) -> Activation | None:
     return None
 
 
-def _activation_between(module: Any, first: Any, second: Any) -> Activation | None:
-    """Of a forward that names it itself, found by its results: the nearest."""
+def _two_of(module: Any) -> tuple[Any, ...] | None:
+    """A module's Linears, if they are two and hold all that it has learnt."""
+    names = [name for name, one in module._modules.items() if type(one) is torch.nn.Linear]
+    return _linears_of(module, tuple(names)) if len(names) == 2 else None
+
+
+def _nearest(
+    module: Any, first: Any, by: Callable[[Activation, Any], Any]
+) -> Activation | None:
+    """Of a forward that names its activation itself, found by its results."""
     if first.weight.is_meta:
         return None
     x = torch.linspace(-3, 3, 4 * first.in_features, device="cpu", dtype=torch.float32)
     x = x.reshape(4, -1).to(first.weight.device, first.weight.dtype)
     try:
-        own, h = module(x), first(x)
-        off = {name: float((second(exact(h)) - own).norm()) for name, exact in _ACTIVATIONS.items()}
+        own = module(x)
+        off = {name: float((by(name, x) - own).norm()) for name in _ACTIVATIONS}
     except Exception:  # it takes something else than x alone, for instance
         return None
     return min(off, key=lambda name: off[name])

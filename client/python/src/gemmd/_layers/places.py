@@ -50,6 +50,7 @@ class Seat:
         self.lent = lent
         self.alive = True
         self.captured = False
+        self.graph: Any = None  # the `graphs.Graph` that alone has it
         self.used = 0
 
     @property

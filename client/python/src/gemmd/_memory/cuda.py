@@ -58,7 +58,8 @@ class Driver:
         self._call("starting CUDA", "cuInit", ctypes.c_uint(0))
 
     def _call(self, what: str, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
+        function = getattr(self._library, name, None)
+        code = 801 if function is None else function(*arguments)  # of a driver that is too old
         if code != 0:
             raise CudaError(code, what)
 
@@ -209,6 +210,22 @@ class Driver:
             yield
         finally:
             self._call("restoring the capture's mode", exchange, ctypes.byref(mode))
+
+    def at_end_of_graph(self, stream: int, function: int, data: int) -> None:
+        """Has the driver call a C function(data), once the graph that a stream is being captured in
+        is gone with all that was made of it. On a thread of its own, which must not come to Python.
+        """
+        status, graph, made = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        one = ctypes.c_uint(1)  # of it; and the flags that are asked for
+        self._call(
+            "looking up a capture", "cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream),
+            ctypes.byref(status), None, ctypes.byref(graph), None, None,
+        )  # fmt: skip
+        self._call(
+            "watching a graph", "cuUserObjectCreate", ctypes.byref(made), ctypes.c_void_p(data),
+            ctypes.c_void_p(function), one, one,
+        )  # fmt: skip
+        self._call("watching a graph", "cuGraphRetainUserObject", graph, made, one, one)
 
     def wait_for_default_stream(self, device: int) -> None:
         self._enter(device)
