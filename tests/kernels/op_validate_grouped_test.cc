@@ -140,6 +140,7 @@ TEST_F(OpValidateGroupedTest, RefusesNumbersOutOfRange) {
   }
   ExpectRefused([](auto& op) { op.gate->period = 3; }, HasSubstr("does not divide n=256"));
   ExpectRefused([](auto& op) { op.gate->limit = -1; }, HasSubstr("limit=-1"));
+  ExpectRefused([](auto& op) { op.gate->alone = true; }, HasSubstr("the gate is alone"));
   ExpectRefused([](auto& op) { op.activation = Activation::kRelu; }, HasSubstr("beside a gate"));
   ExpectRefused([](auto& op) { op.expected_rows = -1; }, HasSubstr("expected_rows=-1"));
 }

@@ -88,6 +88,7 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   ops.push_back(GatedOp{.src = x, .dst = y, .alpha = 2});
   ops.push_back(GatedOp{.src = x, .dst = y, .limit = 7});
   ops.push_back(GatedOp{.src = x, .dst = y, .up_offset = 1});
+  ops.push_back(GatedOp{.src = x, .dst = y, .alone = true});
   ops.push_back(QuantizeOp{x, y, y, ScaleGranularity::kPerRow, y});
   const auto grouped = [&](auto change) {
     GroupedMatmulOp op{.a = {x}, .b = {y}, .groups = x, .d = y};
@@ -101,6 +102,7 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   grouped([](GroupedMatmulOp& op) { op.gate = Gate{}; });
   grouped([](GroupedMatmulOp& op) { op.gate = Gate{.period = 1}; });
   grouped([](GroupedMatmulOp& op) { op.gate = Gate{.limit = 1}; });
+  grouped([](GroupedMatmulOp& op) { op.gate = Gate{.alone = true}; });
   grouped([&](GroupedMatmulOp& op) { op.bias = x; });
   grouped([](GroupedMatmulOp& op) { op.alpha = 2; });
   grouped([](GroupedMatmulOp& op) { op.activation = Activation::kRelu; });

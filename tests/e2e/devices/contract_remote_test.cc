@@ -47,7 +47,8 @@ class Translator {
                           .period = op.period,
                           .alpha = op.alpha,
                           .limit = op.limit,
-                          .up_offset = op.up_offset});
+                          .up_offset = op.up_offset,
+                          .alone = op.alone});
   }
   void operator()(const GroupedMatmulOp& op) {
     client::GroupedMatmul grouped{.a = Of(op.a), .groups = Of(op.groups)};
@@ -108,8 +109,12 @@ class Translator {
                           ref.offset_bytes);
   }
   static client::Gate Of(const Gate& gate) {
-    return {static_cast<client::Activation>(gate.activation), gate.period, gate.alpha, gate.limit,
-            gate.up_offset};
+    return {static_cast<client::Activation>(gate.activation),
+            gate.period,
+            gate.alpha,
+            gate.limit,
+            gate.up_offset,
+            gate.alone};
   }
   client::Operand Of(const Operand& operand) const {
     return client::Operand(Of(operand.values),

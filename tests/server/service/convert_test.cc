@@ -132,6 +132,15 @@ TEST(ConvertProblemTest, AGateHasItsRules) {
               HasSubstr("period=-1"));
   EXPECT_THAT(error([](v1::MatmulProblem& p) { p.set_has_c(true); }),
               HasSubstr("has a gate and a C"));
+  EXPECT_THAT(error([](v1::MatmulProblem& p) { p.mutable_gate()->set_alone(true); }),
+              HasSubstr("period=128 is given of gates alone"));
+  proto.mutable_gate()->clear_period();
+  proto.mutable_gate()->set_alone(true);
+  proto.set_n(513);
+  const auto alone = server::Convert(proto);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_TRUE(alone->gate_alone);
+  EXPECT_EQ(alone->d_cols(), 513);
   EXPECT_THAT(
       error([](v1::MatmulProblem& p) { p.mutable_gate()->set_activation(v1::Activation(77)); }),
       HasSubstr("gate.activation 77 is not known"));
@@ -172,6 +181,7 @@ TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
   gated.set_alpha(1.5);
   gated.set_limit(7);
   gated.set_up_offset(1);
+  gated.set_alone(true);
   converted = Convert(op);
   ASSERT_TRUE(converted.ok()) << converted.status();
   const auto full = std::get<kernels::GatedOp>(converted->ops[0]);
@@ -183,6 +193,7 @@ TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
   EXPECT_EQ(full.alpha, 1.5f);
   EXPECT_EQ(full.limit, 7);
   EXPECT_EQ(full.up_offset, 1);
+  EXPECT_TRUE(full.alone);
 }
 
 TEST_F(ConvertTest, TheGateOfAMatmulArrives) {
@@ -240,6 +251,7 @@ TEST_F(ConvertTest, EveryFieldOfAGroupedMatmulArrives) {
   gate.set_alpha(1.5);
   gate.set_limit(7);
   gate.set_up_offset(1);
+  gate.set_alone(true);
   converted = Convert(op);
   ASSERT_TRUE(converted.ok()) << converted.status();
   const auto full = std::get<kernels::GroupedMatmulOp>(converted->ops[0]);
@@ -257,6 +269,7 @@ TEST_F(ConvertTest, EveryFieldOfAGroupedMatmulArrives) {
   EXPECT_EQ(full.gate->alpha, 1.5f);
   EXPECT_EQ(full.gate->limit, 7);
   EXPECT_EQ(full.gate->up_offset, 1);
+  EXPECT_TRUE(full.gate->alone);
 }
 
 TEST_F(ConvertTest, EveryFieldOfAKGroupedMatmulArrives) {
