@@ -146,8 +146,8 @@ TEST_P(ContractTest, ActivatesGatesThatAreAlone) {
   size_t turn = 0;
   for (DType from : kFloats) {
     for (DType to : kFloats) {
-      for (const Dims& shape : {MakeDims({1, 1}), MakeDims({3, 127}), MakeDims({5, 264}),
-                                MakeDims({2, 7, 1088})}) {
+      for (const Dims& shape :
+           {MakeDims({1, 1}), MakeDims({3, 127}), MakeDims({5, 264}), MakeDims({2, 7, 1088})}) {
         Scene scene(seeds.random()());
         GatedOp op = MakeGated(scene, {.from = from,
                                        .to = to,
