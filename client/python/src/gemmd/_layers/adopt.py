@@ -26,7 +26,7 @@ class Adopted(Unpickled):
 
     Attributes
     ----------
-    layers : dict of str to Linear or MLP
+    layers : dict of str to Linear, MLP or Sequential
         By the path of the module that each has replaced. A module that occurs several times is
         named by its first path.
     left : dict of str to str
@@ -93,13 +93,18 @@ def adopt(
     where: Callable[[str, Any], bool] | None = None,
     min_elements: int = 1 << 24,
 ) -> Adopted:
-    """Replaces the Linears and gated MLPs of a model of torch by layers of gemmd, in place.
+    """Replaces the Linears and MLPs of a model of torch by layers of gemmd, in place.
 
     Each `torch.nn.Linear` becomes a `gemmd.Linear`. A module that computes
     `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does, becomes one `gemmd.MLP`; so
-    does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. Its own result for eight random
-    rows must be that. Each layer is called with these rows, too. It takes the module's place if the
-    results differ by less than 15 % of their norm, or 0.5 % to 1.6 % with `quantize=None`.
+    does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. A module that computes
+    `fc2(act(fc1(x)))`, whatever these are called, becomes one `gemmd.Sequential`, with as many
+    Linears as it has. Its forward is called to find out, with random numbers in place of what its
+    Linears give. The activations are ReLU, SiLU, either GELU or none, and dropout must be off.
+
+    The module's own result for eight random rows must be what was found. Each layer is called with
+    these rows, too. It takes the module's place if the results differ by less than 15 % of their
+    norm (more behind three Linears and up), or 0.5 % to 1.6 % with `quantize=None`.
 
     All or nothing: after an error the model is as it was. So torch's weights stay until all layers
     are made, and the server's copy is beside them: half as much again for FP8 of a bfloat16 model.
@@ -113,6 +118,10 @@ def adopt(
     - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
       `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
     - weights of other types than float32, bfloat16 and float16
+
+    Linears of an MLP are taken one by one where it has learnt something else, such as a norm, has a
+    buffer, or can be called with more than x; and where a forward above reads its parts, or does
+    something else with a `torch.nn.Sequential` of them than to call it.
 
     A module that occurs several times is one layer. Where an embedding shares the weight of a
     replaced Linear, the embedding keeps its tensor. Results have x's dtype; with `quantize=None`
@@ -130,10 +139,10 @@ def adopt(
     quantize : {"fp8-block", "fp8-row", None}
         As `gemmd.Linear`'s.
     where : function of a path and a torch.nn.Linear that returns a bool, optional
-        Which Linears to take, of those that can be. An MLP becomes one layer if all three are
+        Which Linears to take, of those that can be. An MLP becomes one layer if all of its are
         taken.
     min_elements : int
-        The smallest weight to take; the three of an MLP count together. On an H200 blocks with
+        The smallest weight to take; those of an MLP count together. On an H200 blocks with
         weights of up to 9 million elements took longer by gemmd; those with 17 million and more
         took less, but for decoding by captured graphs (docs/benchmarks/h200-worker.md). Give 0
         where workers are to share all weights.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 
+from gemmd._layers.chain import ACTIVATIONS, activation_between, chain_of
 from gemmd._layers.layer import Layer
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
@@ -34,31 +34,27 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Match:
-    """A layer that can take a module's place.
+class Part:
+    """A Linear or an MLP that is to be made.
 
     Attributes
     ----------
+    module : torch.nn.Module
+        By whose path the weights are published.
     linears : tuple of torch.nn.Linear
-        All that hold the layer's weights.
+        All that hold the weights.
     endings : tuple of str
         Of the names that the weights are published by.
     shapes : list of (n, k, has_bias)
-        Of the layer's weights.
-    compute : callable
-        What the layer computes, by torch and the module's own weights.
+        Of the weights.
     """
 
+    module: Any
     linears: tuple[Any, ...]
     endings: tuple[str, ...]
     shapes: list[tuple[int, int, bool]]
-    compute: Callable[[Any], Any]
     values: tuple[Values, ...]
     _make: Callable[..., Layer]
-
-    @property
-    def elements(self) -> int:
-        return sum(one.weight.numel() for one in self.linears)
 
     @property
     def on_meta(self) -> bool:
@@ -76,14 +72,62 @@ class Match:
         return self._make(session, *given, name=name, quantize=quantize)
 
 
+@dataclass(frozen=True)
+class Match:
+    """A layer that can take a module's place.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        It is a Sequential of these, where there are several.
+    compute : callable
+        What the layer computes, by torch and the module's own weights.
+    """
+
+    parts: tuple[Part, ...]
+    compute: Callable[[Any], Any]
+
+    @property
+    def linears(self) -> list[Any]:
+        """All that hold the layer's weights."""
+        return [one for part in self.parts for one in part.linears]
+
+    @property
+    def on_meta(self) -> bool:
+        """Whether a weight or bias has no values."""
+        return any(part.on_meta for part in self.parts)
+
+    @property
+    def sent(self) -> bool:
+        """Whether no published weights were found."""
+        return all(part.sent for part in self.parts)
+
+
 def linear(module: Any) -> Match:
     """A Linear for a torch.nn.Linear."""
+    return Match((_linear_part(module),), module)
 
+
+def _linear_part(module: Any, activation: Activation = "none") -> Part:
     def make(session: Session, weight: Any, **options: Any) -> Layer:
         bias = None if weight is None else module.bias
-        return Linear(session, weight, bias=bias, **options)
+        return Linear(session, weight, bias=bias, activation=activation, **options)
 
-    return Match((module,), ("",), [_shape(module)], module, (Values(module.weight),), make)
+    return Part(module, (module,), ("",), [_shape(module)], (Values(module.weight),), make)
+
+
+def chain(module: Any) -> Match | None:
+    """A Sequential for Linears one behind the other, as an MLP without a gate has them."""
+    steps = chain_of(module, linears_within(module))
+    if steps is None:
+        return None
+
+    def compute(x: Any) -> Any:
+        for one, activation in steps:
+            x = ACTIVATIONS[activation](one(x))
+        return x
+
+    return Match(tuple(_linear_part(*step) for step in steps), compute)
 
 
 def gated_mlp(module: Any) -> Match | None:
@@ -104,25 +148,20 @@ def gated_mlp(module: Any) -> Match | None:
             biases = {"gate_up_bias": gate_up_bias, "down_bias": down.bias}
         return MLP(session, gate_up, down_weight, activation=activation, **biases, **options)
 
-    return Match(
+    part = Part(
+        module,
         parts,
         (".gate_up", ".down"),
         [(2 * i, k, has_bias), (n, i, down_has_bias)],
-        lambda x: down(_ACTIVATIONS[activation](gate(x)) * up(x)),
         (Values(gate.weight, up.weight), Values(down.weight)),
         make,
     )
+    return Match((part,), lambda x: down(ACTIVATIONS[activation](gate(x)) * up(x)))
 
 
 # The first that matches a module is taken.
-PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp,)
+PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp, chain)
 
-_ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
-    "silu": F.silu,
-    "gelu_erf": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "relu": F.relu,
-}
 _GATED = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
 _HELD_AS = ("act_fn", "activation_fn", "activation", "act")
 
@@ -136,13 +175,16 @@ def activation_of(module: Any) -> Activation | None:
         return None
     x = torch.linspace(-6, 6, 97, device="cpu", dtype=torch.float32)
     try:
-        y = found(x.clone())  # it may write in place
-        for name, exact in _ACTIVATIONS.items():
-            if torch.allclose(y, exact(x), rtol=0, atol=5e-5):  # erf's and tanh's differ by 5e-4
-                return name
+        return activation_between(x, found(x.clone()))  # it may write in place
     except Exception:  # it may want a GPU, or something else than a tensor
         return None
-    return None
+
+
+def linears_within(module: Any) -> list[Any]:
+    """The Linears of a module that has learnt nothing else; none of another."""
+    found = [one for one in module.modules() if type(one) is torch.nn.Linear]
+    own = {id(one) for linear in found for one in linear.parameters()}
+    return found if all(id(one) in own for one in module.parameters()) else []
 
 
 def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
