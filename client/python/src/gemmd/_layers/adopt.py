@@ -119,9 +119,9 @@ def adopt(
       `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
     - weights of other types than float32, bfloat16 and float16
 
-    Linears of an MLP are taken one by one where it has learnt something else, such as a norm, has a
-    buffer, or can be called with more than x; and where a forward above reads its parts, or does
-    something else with a `torch.nn.Sequential` of them than to call it.
+    The Linears of an MLP are taken one by one where it has learnt something else, such as a norm,
+    and where a forward above reads its parts; without a gate also where it has a buffer, can be
+    called with more than x, or is a `torch.nn.Sequential` that a forward above does not just call.
 
     A module that occurs several times is one layer. Where an embedding shares the weight of a
     replaced Linear, the embedding keeps its tensor. Results have x's dtype; with `quantize=None`
@@ -139,8 +139,8 @@ def adopt(
     quantize : {"fp8-block", "fp8-row", None}
         As `gemmd.Linear`'s.
     where : function of a path and a torch.nn.Linear that returns a bool, optional
-        Which Linears to take, of those that can be. An MLP becomes one layer if all of its are
-        taken.
+        Which Linears to take, of those that can be. An MLP becomes one layer if all of its
+        Linears are taken.
     min_elements : int
         The smallest weight to take; those of an MLP count together. On an H200 blocks with
         weights of up to 9 million elements took longer by gemmd; those with 17 million and more
