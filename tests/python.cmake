@@ -14,7 +14,8 @@ foreach(file IN LISTS files)
   set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 900)
 endforeach()
 # pytest ends with 5 when no test ran: here, where torch is not installed.
-set_tests_properties(python.torch python.layers_adopt python.layers_adopt_names PROPERTIES SKIP_RETURN_CODE 5)
+set_tests_properties(python.torch python.layers_adopt python.layers_adopt_chain python.layers_adopt_names
+                     python.layers_siblings PROPERTIES SKIP_RETURN_CODE 5)
 
 file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests/e2e ${folder}/tests/e2e/test_*.py)
 foreach(file IN LISTS files)

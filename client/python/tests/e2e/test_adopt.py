@@ -39,10 +39,10 @@ def test_two_workers_serve_a_model_from_one_copy(client, address, quantize):
 def test_siblings_and_mlps_on_a_gpu_in_a_graph_too(session, quantize):
     torch = pytest.importorskip("torch")
     from ..layers.models import relative_error
-    from ..layers.test_adopt import Plain
+    from ..layers.test_adopt_chain import Mlp
     from ..layers.test_siblings import Attention
 
-    blocks = [one for _ in range(3) for one in (Attention(), Plain())]
+    blocks = [one for _ in range(3) for one in (Attention(), Mlp())]
     model = torch.nn.Sequential(*blocks).eval().cuda()
     with torch.no_grad():
         x = torch.randn(2, 64, 40, device="cuda")

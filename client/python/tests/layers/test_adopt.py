@@ -80,48 +80,6 @@ def test_a_gated_mlp_is_one_layer_whatever_its_activation(session, act, bias):
     assert relative_error(model(x), wanted) < 1e-5
 
 
-class Plain(nn.Module):
-    """As ViT, CLIP and their like have it; `functional`: as its forward may be written."""
-
-    def __init__(self, act=None, functional=None, bias=True, n=40):
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(40, 48, bias=bias), nn.Linear(48, n, bias=bias)
-        self.drop, self.norm, self.functional = nn.Dropout(0.5), nn.Identity(), functional
-        if functional is None:
-            self.activation_fn = act or nn.GELU()
-
-    def forward(self, x):
-        h = (self.functional or self.activation_fn)(self.fc1(x))
-        return self.drop(self.fc2(self.norm(self.drop(h))))
-
-
-def chain(act):
-    return nn.Sequential(nn.Linear(40, 48), act, nn.Dropout(0.1), nn.Linear(48, 24), nn.Dropout(0.1))
-
-
-@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row", None])
-@pytest.mark.parametrize(
-    "make",
-    [
-        Plain,
-        lambda: Plain(nn.ReLU(), bias=False),
-        lambda: Plain(functional=F.silu, n=16),
-        lambda: Plain(functional=lambda x: F.gelu(x, approximate="tanh")),
-        lambda: chain(nn.GELU("tanh")),
-        lambda: chain(nn.ReLU(inplace=True)),
-    ],
-)
-def test_an_mlp_without_a_gate_is_one_layer(session, make, quantize):
-    model = nn.Sequential(make()).eval()
-    x = torch.randn(3, 40)
-    wanted = model(x)
-    adopted = gemmd.adopt(model, session, quantize=quantize, min_elements=0)
-    assert [type(one) for one in adopted] == [gemmd.Sequential] and list(adopted.layers) == ["0"]
-    assert relative_error(model(x), wanted) < (0.1 if quantize else 1e-5)
-    adopted.close()
-    assert not session.buffers()
-
-
 class Halved(nn.Module):
     """As Phi-3 has it; `functional`: without a module for its activation."""
 
@@ -162,47 +120,6 @@ def test_halves_the_other_way_round_are_two_layers(session):
     adopted = gemmd.adopt(model, session, **EXACT)
     assert sorted(adopted.layers) == ["0.down", "0.gate_up"]
     assert relative_error(model(x), wanted) < 1e-5
-
-
-class Residual(Plain):
-    def forward(self, x):
-        return x + super().forward(x)
-
-
-class Turned(Plain):
-    def forward(self, x):
-        return self.fc1(F.gelu(self.fc2(F.pad(x, (0, 8)))))
-
-
-class Normed(Plain):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(48)
-
-
-class OfOtherActivation(Plain):
-    def __init__(self):
-        super().__init__(functional=torch.tanh)
-
-
-@pytest.mark.parametrize("kind", [Residual, Turned, Normed, OfOtherActivation])
-def test_two_linears_alone_make_no_mlp(session, kind):
-    model = nn.Sequential(kind()).eval()
-    x = torch.randn(3, 40) * 2
-    wanted = model(x)
-    adopted = gemmd.adopt(model, session, **EXACT)
-    assert sorted(adopted.layers) == ["0.fc1", "0.fc2"]
-    assert relative_error(model(x), wanted) < 1e-5
-
-
-def test_an_mlp_without_a_gate_is_found_by_its_name(session, server):
-    with torch.device("meta"):
-        other = nn.Sequential(Plain()).eval()
-    model, x = nn.Sequential(Plain()).eval(), torch.randn(3, 40)
-    gemmd.adopt(model, session, name="m", **EXACT)
-    with gemmd.Client(server.target) as client, client.session() as another:
-        gemmd.adopt(other, another, name="m", **EXACT)
-        assert torch.equal(other(x), model(x))
 
 
 class Scaled(Gated):

@@ -95,21 +95,22 @@ def adopt(
 ) -> Adopted:
     """Replaces the Linears and MLPs of a model of torch by layers of gemmd, in place.
 
-    Each `torch.nn.Linear` becomes a `gemmd.Linear`. These are one layer together:
+    Each `torch.nn.Linear` becomes a `gemmd.Linear`. A module that computes
+    `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does, becomes one `gemmd.MLP`; so
+    does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. A module that computes
+    `fc2(act(fc1(x)))`, whatever these are called, becomes one `gemmd.Sequential`, with as many
+    Linears as it has. Its forward is called to find out, with random numbers in place of what its
+    Linears give. The activations are ReLU, SiLU, either GELU or none, and dropout must be off. Gate
+    and up may be the halves of one Linear's result, as Phi's are.
 
-    - a module that computes `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does: a
-      `gemmd.MLP`. The Linears may be called w1, w3, w2 or wi_0, wi_1, wo, too; or gate and up are
-      the halves of one Linear's result, as Phi's are.
-    - a module of two Linears that computes `fc2(act(fc1(x)))`, as ViT's MLP does, whatever they are
-      called: a `gemmd.Sequential`.
-    - an attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so
-      on): a `gemmd.Linear`. Who is called first with an x multiplies for all three, so nobody may
-      write to that x in between. Where the path or the class tells of attention to another x
-      ("cross", "encoder_attn", "EncDec", "attn2") they stay apart.
+    An attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so on)
+    share one `gemmd.Linear`. Who is called first with an x multiplies for all three, so nobody may
+    write to that x in between. Where the path or the class tells of attention to another x ("cross",
+    "encoder_attn", "EncDec", "attn2") they stay apart.
 
-    An MLP's own result for eight random rows must be that. Each layer is called with these rows,
-    too. It takes the module's place if the results differ by less than 15 % of their norm, or 0.5 %
-    to 1.6 % with `quantize=None`.
+    The module's own result for eight random rows must be what was found. Each layer is called with
+    these rows, too. It takes the module's place if the results differ by less than 15 % of their
+    norm (more behind three Linears and up), or 0.5 % to 1.6 % with `quantize=None`.
 
     All or nothing: after an error the model is as it was. So torch's weights stay until all layers
     are made, and the server's copy is beside them: half as much again for FP8 of a bfloat16 model.
@@ -123,6 +124,10 @@ def adopt(
     - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
       `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
     - weights of other types than float32, bfloat16 and float16
+
+    The Linears of an MLP are taken one by one where it has learnt something else, such as a norm,
+    and where a forward above reads its parts; without a gate also where it has a buffer, can be
+    called with more than x, or is a `torch.nn.Sequential` that a forward above does not just call.
 
     A module that occurs several times is one layer. Where an embedding shares the weight of a
     replaced Linear, the embedding keeps its tensor. Results have x's dtype; with `quantize=None`
@@ -140,9 +145,9 @@ def adopt(
     quantize : {"fp8-block", "fp8-row", None}
         As `gemmd.Linear`'s.
     where : function of a path and a torch.nn.Linear that returns a bool, optional
-        Which Linears to take, of those that can be. They become one layer if all of them are taken.
+        Which Linears to take, of those that can be. Several become one layer if all are taken.
     min_elements : int
-        The smallest weight to take; those that are one layer together count together. On an H200 blocks with
+        The smallest weight to take; those that become one layer count together. On an H200 blocks with
         weights of up to 9 million elements took longer by gemmd; those with 17 million and more
         took less, but for decoding by captured graphs (docs/benchmarks/h200-worker.md). Give 0
         where workers are to share all weights.

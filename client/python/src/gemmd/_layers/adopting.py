@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gemmd import errors
+from gemmd._layers.chain import random_rows
 from gemmd._layers.layer import Layer
-from gemmd._layers.patterns import PATTERNS, Match, linear, siblings
+from gemmd._layers.patterns import PATTERNS, Match, linear, linears_within, siblings
 from gemmd._layers.siblings import SiblingModule, Siblings
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 # How far a layer's result may be from the module's, relative to it by the norm.
 _FP8 = 0.15  # FP8's two or three rounded factors differ from exact ones by 4 to 7 %
 _EXACT = 0.005  # or two roundings of the weights' dtype, whichever is more
-_SCALES = (1, 8)  # of rows that are tried: limits on values show with large ones
 
 
 class Adoption:
@@ -50,7 +50,8 @@ class Adoption:
         self._least = least
         self._made: dict[Any, Layer] = {}
         self._siblings: dict[Any, Match] = {}  # of those made for several modules
-        self._sent: set[Layer] = set()  # those whose weights were not there before
+        self._parts: dict[Any, list[Any]] = {}  # of each that is made or being made
+        self._sent: set[Layer] = set()  # parts whose weights were not there before
         self._todo: deque[tuple[Any, Match]] = deque()
         self.left: dict[str, str] = {}
 
@@ -70,12 +71,12 @@ class Adoption:
         }
         within = set[Any]()
         for module in paths:
-            match = self._match(module, stays)
+            match = None if module in within else self._match(module, stays)
             if match is not None:
                 self._todo.append((module, match))
-                within.update(match.linears)
+                within.update(module.modules())
         for module, path in paths.items():
-            match = self._siblings_in(module, path, stays)
+            match = None if module in within else self._siblings_in(module, path, stays)
             if match is not None and within.isdisjoint(match.linears):
                 self._todo.append((match.linears[0], match))
                 within.update(match.linears)
@@ -85,24 +86,28 @@ class Adoption:
         self._check()
 
     def _match(self, module: Any, stays: dict[Any, str]) -> Match | None:
-        """Of a module that may be replaced as a whole, with all that is in it."""
-        match = next((found for one in PATTERNS if (found := one(module)) is not None), None)
-        if match is None or match.elements < self._least:
+        """Of a module that may be replaced as a whole, with all that is in it. Patterns may call
+        it, so all else comes first.
+        """
+        linears = linears_within(module)
+        if len(linears) < 2 or sum(one.weight.numel() for one in linears) < self._least:
             return None
-        if any(stays[one] or len(self._tree.spots[one]) > 1 for one in match.linears):
+        if any(stays[one] for one in linears):
             return None
         for one in module.modules():
             if self._tree.why_stays(one) or self._tree.why_read(one, beyond=module):
                 return None
-        return match
+            if one is not module and self._tree.occurs_again(one):
+                return None
+        return next((found for one in PATTERNS if (found := one(module)) is not None), None)
 
     def _siblings_in(self, parent: Any, path: str, stays: dict[Any, str]) -> Match | None:
         """Of a module's Linears that get the same x."""
         match = siblings(parent, path)
-        if match is None or match.elements < self._least:
+        if match is None or sum(one.weight.numel() for one in match.linears) < self._least:
             return None
         for one in match.linears:
-            if stays[one] or len(self._tree.spots[one]) > 1 or self._tree.why_read(one, beyond=one):
+            if stays[one] or self._tree.occurs_again(one) or self._tree.why_read(one, beyond=one):
                 return None
         return match
 
@@ -119,7 +124,7 @@ class Adoption:
     def _check(self) -> None:
         """Raises for what would fail later, before anything is sent."""
         names = dict[str, str]()
-        for module, match in self._todo:
+        for _, match in self._todo:
             for one in match.linears:
                 path = self._tree.paths[one]
                 if one.training and one.weight.requires_grad:
@@ -132,7 +137,7 @@ class Adoption:
                         f"{path} is on the meta device, without values; give name=, by which"
                         " another worker has published them, or load the model first"
                     )
-            for name, path in self._names(module, match):
+            for name, path in self._names(match):
                 if len(name) > MOST_NAME_BYTES:
                     raise ValueError(
                         f"{path} would be published as {name}, {len(name)} bytes, limit"
@@ -144,16 +149,17 @@ class Adoption:
                         " out by where="
                     )
 
-    def _names(self, module: Any, match: Match) -> Iterator[tuple[str, str]]:
+    def _names(self, match: Match) -> Iterator[tuple[str, str]]:
         """Those that weights are published by, as a whole or one by one, and of which path."""
-        if not self._name:
-            return
-        path = self._tree.paths[module]
-        whole = {published_name(self._name, path) + ending for ending in match.endings}
-        yield from ((name, path) for name in whole)
-        for path in (self._tree.paths[one] for one in match.linears):
-            if (name := published_name(self._name, path)) not in whole:
-                yield name, path
+        if self._name:
+            for part in match.parts:
+                whole = {self._name_of(part.module) + ending for ending in part.endings}
+                yield from ((name, self._tree.paths[part.module]) for name in whole)
+                alone = ((self._name_of(one), self._tree.paths[one]) for one in part.linears)
+                yield from ((name, path) for name, path in alone if name not in whole)
+
+    def _name_of(self, module: Any) -> str:
+        return published_name(self._name, self._tree.paths[module]) if self._name else ""
 
     def run(self) -> None:
         """Makes the layers, and puts them into the model: all of them, or none.
@@ -180,7 +186,7 @@ class Adoption:
         except BaseException as error:
             for parent, attribute, module in replaced:
                 setattr(parent, attribute, module)
-            for module in list(self._made):
+            for module in list(self._parts):
                 self._discard(module)
             error.add_note("nothing was adopted: the model is as it was")
             raise
@@ -205,13 +211,13 @@ class Adoption:
         if whole and not match.columns and x is not None and not _computes(module, match.compute, x):
             return False
         path = self._tree.paths[module]
-        name = published_name(self._name, path) if self._name else ""
         try:
-            layer = match.make(self._session, name, self._quantize)
+            layer = self._made[module] = self._layer(module, match)
         except errors.NotFound as error:
             if not match.on_meta:
                 raise
             if whole:
+                self._discard(module)
                 return False
             raise errors.NotFound(
                 f"{path} is on the meta device, without values, and {error.message}; let a worker"
@@ -219,12 +225,7 @@ class Adoption:
                 " out by where=",
                 reason=error.reason,
             ) from error
-        self._made[module] = layer
-        if match.sent:
-            self._sent.add(layer)
-        if [(one.n, one.k, one.has_bias) for one in _weights(layer)] != match.shapes:
-            self._refuse(layer, path, "shapes or biases")
-        off = None if x is None else _differs(own(x), layer(x), _bound(layer, x))
+        off = None if x is None else _differs(own(x), layer(x), self._bound(module, x))
         if off is None:
             if match.columns:
                 self._siblings[module] = match
@@ -237,6 +238,26 @@ class Adoption:
             return True
         return False
 
+    def _layer(self, module: Any, match: Match) -> Layer:
+        """Made of its parts, which `_discard` finds if one of them fails."""
+        parts = self._parts[module] = list[Any]()
+        for part in match.parts:
+            layer = part.make(self._session, self._name_of(part.module), self._quantize)
+            parts.append(layer)
+            if part.sent:
+                self._sent.add(layer)
+            if [(one.n, one.k, one.has_bias) for one in _weights(layer)] != part.shapes:
+                self._refuse(layer, self._tree.paths[part.module], "shapes or biases")
+        return parts[0] if len(parts) == 1 else Sequential(*parts)
+
+    def _bound(self, module: Any, x: Any) -> float:
+        """Of the layer that was made for a module."""
+        parts = self._parts[module]
+        if any(one.quantized for part in parts for one in _weights(part)):
+            # What FP8 rounds in several adds up as random numbers do.
+            return float(_FP8 * max(1, len(parts) / 2) ** 0.5)
+        return _exact(x)
+
     def _refuse(self, layer: Layer, path: str, what: str) -> None:
         raise errors.FailedPrecondition(
             f"{layer!r} is published with other {what} than the model's {path} has; give another"
@@ -245,27 +266,24 @@ class Adoption:
         )
 
     def _discard(self, module: Any) -> None:
-        layer = self._made.pop(module)
-        with suppress(errors.Error):  # it would hide a failure
-            if layer.name and layer in self._sent:
-                layer.unpublish()
-        with suppress(errors.Error):
-            layer.close()
+        parts = self._parts.pop(module)
+        for part in parts:
+            with suppress(errors.Error):  # it would hide a failure
+                if part.name and part in self._sent:
+                    part.unpublish()
+        for layer in (self._made.pop(module, None), *parts):
+            if layer is not None:
+                with suppress(errors.Error):
+                    layer.close()
 
 
 def _weights(layer: Any) -> tuple[Any, ...]:
-    if isinstance(layer, Sequential):
-        return tuple(one.weights for one in layer.layers)
     return layer.weights if isinstance(layer.weights, tuple) else (layer.weights,)
 
 
 def _rows(match: Match) -> Any:
-    """Random ones, [2, 4, k]; the same each time, and torch's own generators are not drawn from."""
     weight = match.linears[0].weight
-    generator = torch.Generator("cpu").manual_seed(1)
-    x = torch.randn(len(_SCALES), 4, weight.shape[1], generator=generator, device="cpu")
-    scales = torch.tensor(_SCALES, device="cpu").reshape(-1, 1, 1)
-    return (x * scales).to(weight.device, weight.dtype)
+    return random_rows(weight.shape[1], weight.device, weight.dtype)
 
 
 def _computes(module: Any, compute: Callable[[Any], Any], x: Any) -> bool:
@@ -274,17 +292,15 @@ def _computes(module: Any, compute: Callable[[Any], Any], x: Any) -> bool:
         own, wanted = module(x), compute(x)
     except Exception:  # it takes something else than x alone, for instance
         return False
-    if not isinstance(own, torch.Tensor) or own.shape != wanted.shape or not own.any():
+    if not isinstance(own, torch.Tensor) or not own.any():
+        return False
+    if own.shape != wanted.shape or own.dtype != wanted.dtype:
         return False
     return _differs(own, wanted, _exact(x)) is None
 
 
 def _exact(x: Any) -> float:
     return max(_EXACT, 2 * float(torch.finfo(x.dtype).eps))
-
-
-def _bound(layer: Layer, x: Any) -> float:
-    return _FP8 if any(one.quantized for one in _weights(layer)) else _exact(x)
 
 
 def _differs(own: Any, got: Any, bound: float) -> float | None:

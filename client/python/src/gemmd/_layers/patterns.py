@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 
+from gemmd._layers.chain import ACTIVATIONS, activation_between, chain_of, random_rows
 from gemmd._layers.layer import Layer
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
 from gemmd.ops import Activation
 from gemmd.resident import Quantize
-from gemmd.sequential import Sequential
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -43,34 +42,27 @@ class Joined(Values):
 
 
 @dataclass(frozen=True)
-class Match:
-    """A layer that can take a module's place, or those of several.
+class Part:
+    """A Linear or an MLP that is to be made.
 
     Attributes
     ----------
+    module : torch.nn.Module
+        By whose path the weights are published.
     linears : tuple of torch.nn.Linear
-        All that hold the layer's weights.
+        All that hold the weights.
     endings : tuple of str
         Of the names that the weights are published by.
     shapes : list of (n, k, has_bias)
-        Of the layer's weights.
-    compute : callable
-        What the layer computes, by torch and the module's own weights.
-    columns : tuple of int
-        Of siblings, each of which takes that many columns of the result; else empty.
+        Of the weights.
     """
 
+    module: Any
     linears: tuple[Any, ...]
     endings: tuple[str, ...]
     shapes: list[tuple[int, int, bool]]
-    compute: Callable[[Any], Any]
     values: tuple[Values, ...]
     _make: Callable[..., Layer]
-    columns: tuple[int, ...] = ()
-
-    @property
-    def elements(self) -> int:
-        return sum(one.weight.numel() for one in self.linears)
 
     @property
     def on_meta(self) -> bool:
@@ -88,47 +80,99 @@ class Match:
         return self._make(session, *given, name=name, quantize=quantize)
 
 
+@dataclass(frozen=True)
+class Match:
+    """A layer that can take a module's place.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        It is a Sequential of these, where there are several.
+    compute : callable
+        What the layer computes, by torch and the module's own weights.
+    columns : tuple of int
+        Of siblings, each of which takes that many columns of the result; else empty.
+    """
+
+    parts: tuple[Part, ...]
+    compute: Callable[[Any], Any]
+    columns: tuple[int, ...] = ()
+
+    @property
+    def linears(self) -> list[Any]:
+        """All that hold the layer's weights."""
+        return [one for part in self.parts for one in part.linears]
+
+    @property
+    def on_meta(self) -> bool:
+        """Whether a weight or bias has no values."""
+        return any(part.on_meta for part in self.parts)
+
+    @property
+    def sent(self) -> bool:
+        """Whether no published weights were found."""
+        return all(part.sent for part in self.parts)
+
+
 def linear(module: Any) -> Match:
     """A Linear for a torch.nn.Linear."""
+    return Match((_linear_part(module),), module)
 
+
+def _linear_part(module: Any, activation: Activation = "none") -> Part:
     def make(session: Session, weight: Any, **options: Any) -> Layer:
         bias = None if weight is None else module.bias
-        return Linear(session, weight, bias=bias, **options)
+        return Linear(session, weight, bias=bias, activation=activation, **options)
 
-    return Match((module,), ("",), [_shape(module)], module, (Values(module.weight),), make)
+    return Part(module, (module,), ("",), [_shape(module)], (Values(module.weight),), make)
 
 
 def siblings(parent: Any, path: str) -> Match | None:
     """One Linear for the query, key and value of an attention, which stay modules of their own."""
     if any(word in f"{path} {type(parent).__name__}".lower() for word in _ACROSS):
         return None
-    parts: tuple[Any, ...] = ()
+    linears: tuple[Any, ...] = ()
     for names in _SIBLINGS:
-        parts = tuple(parent._modules.get(name) for name in names)
-        if all(type(one) is torch.nn.Linear for one in parts):
+        linears = tuple(parent._modules.get(name) for name in names)
+        if all(type(one) is torch.nn.Linear for one in linears):
             break
     else:
         return None
-    first = parts[0]
-    if any(_kind(one) != _kind(first) for one in parts):
+    first = linears[0]
+    if any(_kind(one) != _kind(first) for one in linears):
         return None
-    columns = tuple(one.out_features for one in parts)
-    has_bias = any(one.bias is not None for one in parts)
+    columns = tuple(one.out_features for one in linears)
+    has_bias = any(one.bias is not None for one in linears)
     ending = "".join("." + name for name in names[1:])
 
     def make(session: Session, weight: Any, *, name: str, **options: Any) -> Layer:
-        bias = torch.cat([_bias(one) for one in parts]) if weight is not None and has_bias else None
+        given = weight is not None and has_bias
+        bias = torch.cat([_bias(one) for one in linears]) if given else None
         return Linear(session, weight, bias=bias, name=name + ending if name else "", **options)
 
-    return Match(
-        parts,
+    part = Part(
+        first,
+        linears,
         (ending,),
         [(sum(columns), first.in_features, has_bias)],
-        lambda x: torch.cat([one(x) for one in parts], -1),
-        (Joined(*(one.weight for one in parts)),),
+        (Joined(*(one.weight for one in linears)),),
         make,
-        columns,
     )
+    return Match((part,), lambda x: torch.cat([one(x) for one in linears], -1), columns)
+
+
+def chain(module: Any) -> Match | None:
+    """A Sequential for Linears one behind the other, as an MLP without a gate has them."""
+    steps = chain_of(module, linears_within(module))
+    if steps is None:
+        return None
+
+    def compute(x: Any) -> Any:
+        for one, activation in steps:
+            x = ACTIVATIONS[activation](one(x))
+        return x
+
+    return Match(tuple(_linear_part(*step) for step in steps), compute)
 
 
 def gated_mlp(module: Any) -> Match | None:
@@ -149,100 +193,55 @@ def gated_mlp(module: Any) -> Match | None:
             biases = {"gate_up_bias": gate_up_bias, "down_bias": down.bias}
         return MLP(session, gate_up, down_weight, activation=activation, **biases, **options)
 
-    return Match(
+    part = Part(
+        module,
         parts,
         (".gate_up", ".down"),
         [(2 * i, k, has_bias), (n, i, down_has_bias)],
-        lambda x: down(_ACTIVATIONS[activation](gate(x)) * up(x)),
         (Values(gate.weight, up.weight), Values(down.weight)),
         make,
     )
+    return Match((part,), lambda x: down(ACTIVATIONS[activation](gate(x)) * up(x)))
 
 
 def halved_mlp(module: Any) -> Match | None:
     """An MLP for down(activation(gate) * up), gate and up the halves of one Linear's result, as Phi
     has it.
     """
-    parts = _two_of(module)
-    if parts is None or parts[0].out_features != 2 * parts[1].in_features:
+    linears = linears_within(module)
+    if len(linears) != 2 or linears[0].out_features != 2 * linears[1].in_features:
         return None
-    first, second = parts
+    first, down = linears
 
     def by(activation: Activation, x: Any) -> Any:
         gate, up = first(x).chunk(2, -1)
-        return second(_ACTIVATIONS[activation](gate) * up)
+        return down(ACTIVATIONS[activation](gate) * up)
 
-    activation = activation_of(module) or _nearest(module, first, by)
-    if activation is None:
+    found = activation_of(module) or _nearest(module, first, by)
+    if found is None:
         return None
+    activation = found
 
-    def make(session: Session, gate_up: Any, down: Any, **options: Any) -> Layer:
+    def make(session: Session, gate_up: Any, down_weight: Any, **options: Any) -> Layer:
         biases = {}
         if gate_up is not None:
-            biases = {"gate_up_bias": first.bias, "down_bias": second.bias}
-        return MLP(session, gate_up, down, activation=activation, **biases, **options)
+            biases = {"gate_up_bias": first.bias, "down_bias": down.bias}
+        return MLP(session, gate_up, down_weight, activation=activation, **biases, **options)
 
-    return Match(
-        parts,
+    part = Part(
+        module,
+        (first, down),
         (".gate_up", ".down"),
-        [_shape(first), _shape(second)],
-        lambda x: by(activation, x),
-        (Values(first.weight), Values(second.weight)),
+        [_shape(first), _shape(down)],
+        (Values(first.weight), Values(down.weight)),
         make,
     )
-
-
-def plain_mlp(module: Any) -> Match | None:
-    """A Sequential of two Linears for fc2(activation(fc1(x))), as ViT and its like have it."""
-    parts = _two_of(module)
-    if parts is None or parts[0].out_features != parts[1].in_features:
-        return None
-    first, second = parts
-
-    def by(activation: Activation, x: Any) -> Any:
-        return second(_ACTIVATIONS[activation](first(x)))
-
-    activation = activation_of(module) or _nearest(module, first, by)
-    if activation is None:
-        return None
-
-    def make(session: Session, *weights: Any, name: str, **options: Any) -> Layer:
-        made = list[Linear]()
-        given = zip(parts, weights, _OF_TWO, (activation, "none"), strict=True)
-        try:
-            for one, weight, ending, applied in given:
-                bias = None if weight is None else one.bias
-                named = name + ending if name else ""
-                made.append(
-                    Linear(session, weight, bias=bias, activation=applied, name=named, **options)
-                )
-        except BaseException:
-            for layer in made:
-                layer.close()
-            raise
-        return Sequential(*made)
-
-    return Match(
-        parts,
-        _OF_TWO,
-        [_shape(first), _shape(second)],
-        lambda x: by(activation, x),
-        (Values(first.weight), Values(second.weight)),
-        make,
-    )
+    return Match((part,), lambda x: by(activation, x))
 
 
 # The first that matches a module is taken.
-PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp, halved_mlp, plain_mlp)
+PATTERNS: tuple[Callable[[Any], Match | None], ...] = (gated_mlp, halved_mlp, chain)
 
-_OF_TWO = (".first", ".second")  # no names of modules, which might be adopted one by one
-
-_ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
-    "silu": F.silu,
-    "gelu_erf": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "relu": F.relu,
-}
 _SIBLINGS = (
     ("q_proj", "k_proj", "v_proj"),
     ("query", "key", "value"),
@@ -261,42 +260,20 @@ def activation_of(module: Any) -> Activation | None:
     that layers have, too.
     """
     found = next((getattr(module, name) for name in _HELD_AS if hasattr(module, name)), None)
-    if found is None and isinstance(module, torch.nn.Sequential):
-        others = [one for one in module if not isinstance(one, (torch.nn.Linear, torch.nn.Dropout))]
-        found = others[0] if len(others) == 1 else None
     if not callable(found):
         return None
     x = torch.linspace(-6, 6, 97, device="cpu", dtype=torch.float32)
     try:
-        y = found(x.clone())  # it may write in place
-        for name, exact in _ACTIVATIONS.items():
-            if torch.allclose(y, exact(x), rtol=0, atol=5e-5):  # erf's and tanh's differ by 5e-4
-                return name
+        return activation_between(x, found(x.clone()))  # it may write in place
     except Exception:  # it may want a GPU, or something else than a tensor
         return None
-    return None
 
 
-def _two_of(module: Any) -> tuple[Any, ...] | None:
-    """A module's Linears, if they are two and hold all that it has learnt."""
-    names = [name for name, one in module._modules.items() if type(one) is torch.nn.Linear]
-    return _linears_of(module, tuple(names)) if len(names) == 2 else None
-
-
-def _nearest(
-    module: Any, first: Any, by: Callable[[Activation, Any], Any]
-) -> Activation | None:
-    """Of a forward that names its activation itself, found by its results."""
-    if first.weight.is_meta:
-        return None
-    x = torch.linspace(-3, 3, 4 * first.in_features, device="cpu", dtype=torch.float32)
-    x = x.reshape(4, -1).to(first.weight.device, first.weight.dtype)
-    try:
-        own = module(x)
-        off = {name: float((by(name, x) - own).norm()) for name in _ACTIVATIONS}
-    except Exception:  # it takes something else than x alone, for instance
-        return None
-    return min(off, key=lambda name: off[name])
+def linears_within(module: Any) -> list[Any]:
+    """The Linears of a module that has learnt nothing else; none of another."""
+    found = [one for one in module.modules() if type(one) is torch.nn.Linear]
+    own = {id(one) for linear in found for one in linear.parameters()}
+    return found if all(id(one) in own for one in module.parameters()) else []
 
 
 def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
@@ -306,6 +283,21 @@ def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
         return None
     own = {id(one) for part in parts if part is not None for one in part.parameters()}
     return parts if all(id(one) in own for one in module.parameters()) else None
+
+
+def _nearest(
+    module: Any, first: Any, by: Callable[[Activation, Any], Any]
+) -> Activation | None:
+    """Of a forward that names its activation itself, found by its results."""
+    if first.weight.is_meta:
+        return None
+    x = random_rows(first.in_features, first.weight.device, first.weight.dtype)
+    try:
+        own = module(x)
+        off = {name: float((by(name, x) - own).norm()) for name in ACTIVATIONS}
+    except Exception:  # it takes something else than x alone, for instance
+        return None
+    return min(off, key=lambda name: off[name])
 
 
 def _kind(module: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from types import CodeType, FunctionType
@@ -22,17 +23,41 @@ def read_by(kind: type) -> set[tuple[str, str]]:
     methods that it may call. An attribute that is read by way of a variable or an index is not
     seen.
     """
-    found = set[tuple[str, str]]()
+    return {
+        (first.argval, second.argval)
+        for code in _reached(kind)
+        for first, second in pairwise(dis.get_instructions(code))
+        if first.opname in _LOADS and second.opname in _LOADS
+    }
+
+
+def taken_by(kind: type) -> set[str]:
+    """The names of children in `x.child` that this code does something else with than to call them
+    at once: it may iterate over a container of modules, or take one out.
+    """
+    return {
+        one.argval
+        for code in _reached(kind)
+        for one in dis.get_instructions(code)
+        if one.opname in _LOADS and not _is_called(one)
+    }
+
+
+def _is_called(load: dis.Instruction) -> bool:
+    if sys.version_info < (3, 12):
+        return load.opname == "LOAD_METHOD"
+    return bool(load.arg and load.arg & 1)  # of LOAD_ATTR, which is both
+
+
+def _reached(kind: type) -> Iterator[CodeType]:
+    """Of `forward`, and of what it may call."""
     seen, todo = set[str](), {"forward"}
     while todo:
         name = todo.pop()
         seen.add(name)
         for code in _codes_of(kind, name):
-            for first, second in pairwise(dis.get_instructions(code)):
-                if first.opname in _LOADS and second.opname in _LOADS:
-                    found.add((first.argval, second.argval))
+            yield code
             todo.update(one for one in code.co_names if one not in seen)
-    return found
 
 
 def _codes_of(kind: type, name: str) -> Iterator[CodeType]:

@@ -17,7 +17,7 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
 
     Attributes
     ----------
-    layer : Linear, MLP or MoE
+    layer : Linear, MLP, MoE or Sequential
     """
 
     def __init__(self, layer: Layer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gemmd._layers.reads import read_by
+from gemmd._layers.reads import read_by, taken_by
 from gemmd._layers.torch_module import LayerModule
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -35,6 +35,7 @@ class Tree:
                     (parent, name) for name, one in parent._modules.items() if one is child
                 ]
         self._lacking: dict[type, dict[str, str]] = {}
+        self._taken: dict[type, set[str]] = {}
 
     def why_linear_stays(self, module: Any) -> str:
         """Why this Linear, or module of a subclass, cannot be replaced; "" if it can, as far as it
@@ -56,13 +57,20 @@ class Tree:
             return "its forward was set on the instance, as accelerate does"
         return ""
 
+    def occurs_again(self, module: Any) -> bool:
+        """Whether something that a module has learnt stands in several places."""
+        return len(self.spots[module]) > 1 and next(module.parameters(), None) is not None
+
     def why_read(self, module: Any, beyond: Any) -> str:
         """What of this module, which a layer has not, is read by a module above `beyond`."""
         names = {name for _, name in self.spots[module]}
+        is_container = hasattr(type(module), "__getitem__")
         for parent in self._above(beyond):
             lacking = self._lacking_in(type(parent))
             for name in names & lacking.keys():
                 return f"the forward of {type(parent).__name__} reads {name}.{lacking[name]}"
+            for name in names & self._taken_in(type(parent)) if is_container else ():
+                return f"the forward of {type(parent).__name__} may take {name} apart"
         return ""
 
     def _above(self, module: Any) -> list[Any]:
@@ -83,6 +91,11 @@ class Tree:
                 if attribute not in _OF_INSTANCES and not hasattr(LayerModule, attribute)
             }
         return self._lacking[kind]
+
+    def _taken_in(self, kind: type) -> set[str]:
+        if kind not in self._taken:
+            self._taken[kind] = taken_by(kind)
+        return self._taken[kind]
 
 
 def _why_weight(weight: Any) -> str:
