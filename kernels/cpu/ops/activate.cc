@@ -96,14 +96,6 @@ GEMMD_ALWAYS_INLINE void WithActivation(Activation activation, Fn fn) {
   }
 }
 
-GEMMD_ALWAYS_INLINE void ActivateRunBody(Activation activation, int64_t n, float* x) {
-  WithActivation(
-      activation, [=]<Activation kActivation>() __attribute__((always_inline)) {
-        for (int64_t i = 0; i < n; ++i) x[i] = One<kActivation>(x[i], 1.0f);
-      });
-}
-GEMMD_ISA_CLONES(ActivateRun, (Activation activation, int64_t n, float* x), (activation, n, x))
-
 GEMMD_ALWAYS_INLINE void MultiplyRunBody(const GateMath& math, const float* __restrict up,
                                          int64_t n, float* __restrict gate) {
   const float alpha = math.alpha;
@@ -136,7 +128,9 @@ GEMMD_ISA_CLONES(GatesRun, (const GateMath& math, int64_t n, float* gate), (math
 
 }  // namespace
 
-void Activate(Activation activation, int64_t n, float* x) { ActivateRun(activation, n, x); }
+void Activate(Activation activation, int64_t n, float* x) {
+  GatesRun({.activation = activation}, n, x);
+}
 
 void MultiplyGated(const GateMath& math, const float* up, int64_t n, float* gate) {
   MultiplyRun(math, up, n, gate);

@@ -27,7 +27,7 @@ struct Shape {
 };
 
 // How gates and ups lie: side by side, apart, or gates without ups.
-enum class Lie : uint8_t { kAlternating, kApart, kAlone };
+enum class Arrangement : uint8_t { kAlternating, kApart, kAlone };
 
 // The chunks of one dst chunk's gates and ups. Alternating ones fill two chunks in a row; gates
 // alone have no second one.
@@ -36,11 +36,12 @@ struct Pair {
   Chunk<kFrom> first, second;
 };
 
-template <ElementType kFrom, Lie kLie>
+template <ElementType kFrom, Arrangement kArrangement>
 __device__ __forceinline__ Pair<kFrom> LoadPair(const GatedArgs& args, const Shape& shape,
                                                 int64_t row, int64_t col, bool valid) {
-  if constexpr (kLie == Lie::kAlone) return {LoadChunk<kFrom>(args.src, row + col, valid), {}};
-  if constexpr (kLie == Lie::kAlternating) {
+  if constexpr (kArrangement == Arrangement::kAlone)
+    return {LoadChunk<kFrom>(args.src, row + col, valid), {}};
+  if constexpr (kArrangement == Arrangement::kAlternating) {
     return {LoadChunk<kFrom>(args.src, row + 2 * col, valid),
             LoadChunk<kFrom>(args.src, row + 2 * col + Chunk<kFrom>::kElements, valid)};
   }
@@ -51,15 +52,15 @@ __device__ __forceinline__ Pair<kFrom> LoadPair(const GatedArgs& args, const Sha
           LoadChunk<kFrom>(args.src, at + shape.to_up, valid)};
 }
 
-template <ElementType kFrom, Lie kLie>
+template <ElementType kFrom, Arrangement kArrangement>
 __device__ __forceinline__ void Multiply(const GatedArgs& args, const Pair<kFrom>& pair,
                                          float (&y)[Chunk<kFrom>::kElements]) {
   constexpr int kElements = Chunk<kFrom>::kElements;
   float first[kElements], second[kElements];
   pair.first.Expand(first);
-  if constexpr (kLie == Lie::kAlone) return ActivateGates(args, first, y);
+  if constexpr (kArrangement == Arrangement::kAlone) return ActivateGates(args, first, y);
   pair.second.Expand(second);
-  if constexpr (kLie == Lie::kAlternating) {
+  if constexpr (kArrangement == Arrangement::kAlternating) {
     float gate[kElements], up[kElements];
 #pragma unroll
     for (int i = 0; i < kElements / 2; ++i) {
@@ -115,7 +116,7 @@ __device__ __forceinline__ void StoreQuantised(void* dst, int64_t element, const
   StoreCodes(static_cast<uint8_t*>(dst) + element, codes);
 }
 
-template <ElementType kFrom, ElementType kTo, Lie kLie>
+template <ElementType kFrom, ElementType kTo, Arrangement kArrangement>
 __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
     GatedColumns(const __grid_constant__ GatedArgs args, const __grid_constant__ Shape shape) {
   constexpr int kElements = Chunk<kFrom>::kElements;
@@ -149,14 +150,14 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int64_t col = col0 + i * kLanesPerBlock * kElements;
-        pairs[i] = LoadPair<kFrom, kLie>(args, shape, src_row, col, valid && col < args.n);
+        pairs[i] = LoadPair<kFrom, kArrangement>(args, shape, src_row, col, valid && col < args.n);
       }
       float y[kLoads][kElements];
       float amax = 0.0f;
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int64_t col = col0 + i * kLanesPerBlock * kElements;
-        Multiply<kFrom, kLie>(args, pairs[i], y[i]);
+        Multiply<kFrom, kArrangement>(args, pairs[i], y[i]);
         if (!valid || col >= args.n) continue;
         if constexpr (kQuantised) {
 #pragma unroll
@@ -201,9 +202,9 @@ cudaError_t LaunchFast(const GatedArgs& args, cudaStream_t stream) {
                           << shape.warps_log2;
   const int64_t rows = (kWarps >> shape.warps_log2) << shape.rows_log2;
   const dim3 grid = GridOf(CeilDiv(args.n, columns), CeilDiv(args.rows, rows), args.batch);
-  const auto kernel = args.alone         ? GatedColumns<kFrom, kTo, Lie::kAlone>
-                      : args.period == 1 ? GatedColumns<kFrom, kTo, Lie::kAlternating>
-                                         : GatedColumns<kFrom, kTo, Lie::kApart>;
+  const auto kernel = args.alone         ? GatedColumns<kFrom, kTo, Arrangement::kAlone>
+                      : args.period == 1 ? GatedColumns<kFrom, kTo, Arrangement::kAlternating>
+                                         : GatedColumns<kFrom, kTo, Arrangement::kApart>;
   return LaunchKernel(kernel, grid, kThreads, args.programmatic, stream, args, shape);
 }
 

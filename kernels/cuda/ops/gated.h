@@ -2,9 +2,9 @@
 // rounded or quantised in the same pass. The formula is GatedOp's (kernels/op.h).
 //
 // Dense rows in 16-byte aligned memory go at memory speed if gate and up alternate, or lie in
-// halves or in blocks of a power of two, or are alone; every other arrangement takes a slower
-// kernel that serves them all. Both give the same bits, and E4M3 has those that Quantize makes of
-// FP32 results.
+// halves or in blocks of a power of two. Gates alone are bound by their activation's instructions.
+// All else takes a slower kernel. Both give the same bits, and E4M3 has those that Quantize makes
+// of FP32 results.
 
 #pragma once
 

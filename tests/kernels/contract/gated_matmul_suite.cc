@@ -28,6 +28,17 @@ MatmulOp MakeGatedMatmul(Scene& scene, const MatmulCase& c, const Gate& gate) {
   return op;
 }
 
+// With scales of blocks, as what FP8 kernels may gate and quantise in one go.
+MatmulCase Fp8Case(int64_t m, int64_t n, int64_t k) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .dtype = DType::kE4M3,
+          .out = DType::kE4M3,
+          .a_granularity = ScaleGranularity::kBlock1x128,
+          .b_granularity = ScaleGranularity::kBlock128x128};
+}
+
 // Rows of `columns` numbers each; a batch's items lie behind one another.
 void CheckGatedMatmul(Executor& executor, Scene& scene, const MatmulOp& op) {
   const Outcome outcome = scene.Run(executor, Op(op));
@@ -95,15 +106,7 @@ TEST_P(ContractTest, MatmulsOfFp8AreGatedAndQuantised) {
     for (int64_t period : {0, 1, 64, 128}) {
       if (period != 0 && n / 2 % period != 0) continue;
       Scene scene(seeds.random()());
-      MatmulOp op = MakeGatedMatmul(scene,
-                                    {.m = m,
-                                     .n = n,
-                                     .k = k,
-                                     .dtype = DType::kE4M3,
-                                     .out = DType::kE4M3,
-                                     .a_granularity = ScaleGranularity::kBlock1x128,
-                                     .b_granularity = ScaleGranularity::kBlock128x128},
-                                    {.period = period, .up_offset = 0.5f});
+      MatmulOp op = MakeGatedMatmul(scene, Fp8Case(m, n, k), {.period = period, .up_offset = 0.5f});
       op.alpha = 1e-4f;
       CheckGatedMatmul(executor(), scene, op);
     }
@@ -119,15 +122,7 @@ TEST_P(ContractTest, GatesOfMatmulsTakeEveryActivationAndTheClamp) {
       if (clamped && gate.activation == Activation::kSilu) gate.alpha = 1.702f;
       if (clamped) gate.up_offset = 1;
       Scene scene(seeds.random()());
-      MatmulOp op = MakeGatedMatmul(scene,
-                                    {.m = 33,
-                                     .n = 256,
-                                     .k = 256,
-                                     .dtype = DType::kE4M3,
-                                     .out = DType::kE4M3,
-                                     .a_granularity = ScaleGranularity::kBlock1x128,
-                                     .b_granularity = ScaleGranularity::kBlock128x128},
-                                    gate);
+      MatmulOp op = MakeGatedMatmul(scene, Fp8Case(33, 256, 256), gate);
       op.alpha = 1e-4f;
       CheckGatedMatmul(executor(), scene, op);
     }
@@ -177,15 +172,7 @@ TEST_P(ContractTest, MatmulsAreActivatedAndQuantisedWithoutUps) {
       Scene scene(seeds.random()());
       const Gate gate{.activation = static_cast<Activation>(activation++ % kActivations),
                       .alone = true};
-      MatmulOp op = MakeGatedMatmul(scene,
-                                    {.m = m,
-                                     .n = n,
-                                     .k = k,
-                                     .dtype = DType::kE4M3,
-                                     .out = DType::kE4M3,
-                                     .a_granularity = ScaleGranularity::kBlock1x128,
-                                     .b_granularity = ScaleGranularity::kBlock128x128},
-                                    gate);
+      MatmulOp op = MakeGatedMatmul(scene, Fp8Case(m, n, k), gate);
       op.alpha = 1e-4f;
       if (has_bias) op.bias = scene.Random(DType::kF32, MakeDims({n}));
       CheckGatedMatmul(executor(), scene, op);

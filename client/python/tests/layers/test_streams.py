@@ -1,4 +1,4 @@
-"""What a layer does with CUDA streams, on a driver and a torch that tests play (fake/gpu.py)."""
+"""What a layer does with CUDA streams, on a driver and a torch that tests play (fake/streams.py)."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ FOLDER = next((one for one in FOLDERS if one.exists()), FOLDERS[0])
 @pytest.mark.skipif(not FOLDER.exists(), reason="gemmd_fake_cuda is not built")
 def test_layers_queue_their_work_on_streams():
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fake.gpu"],
+        [sys.executable, "-m", "tests.fake.streams"],
         cwd=Path(__file__).parents[2], env={**os.environ, "LD_LIBRARY_PATH": str(FOLDER)},
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip

@@ -147,9 +147,9 @@ def adopt(
     where : function of a path and a torch.nn.Linear that returns a bool, optional
         Which Linears to take, of those that can be. Several become one layer if all are taken.
     min_elements : int
-        The smallest weight to take; those that become one layer count together. On an H200 blocks with
-        weights of up to 9 million elements took longer by gemmd; those with 17 million and more
-        took less, but for decoding by captured graphs (docs/benchmarks/h200-worker.md). Give 0
+        The smallest weight to take; those that become one layer count together. On an H200 blocks
+        with weights of up to 9 million elements took longer by gemmd; those with 17 million and
+        more took less, but for decoding by captured graphs (docs/benchmarks/h200-worker.md). Give 0
         where workers are to share all weights.
 
     Returns

@@ -208,7 +208,7 @@ class Adoption:
         whole = len(match.linears) > 1
         own = match.compute if match.columns else module
         x = None if match.on_meta else _rows(match)
-        if whole and not match.columns and x is not None and not _computes(module, match.compute, x):
+        if whole and own is module and x is not None and not _computes(module, match.compute, x):
             return False
         path = self._tree.paths[module]
         try:

@@ -10,6 +10,7 @@ go with the next capture: memory that torch has freed meanwhile is the GPU's aga
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -89,7 +90,8 @@ def seat_for(
             seat = calls.seat_of_graph(call.place, step, d, io, tuple(lent))
         except errors.Error:  # no memory that has a handle, or no room for a plan
             for one in lent:
-                one.delete()
+                with suppress(errors.Error):
+                    one.delete()
             return None
     seat.captured, seat.graph = True, graph
     return seat, io is not None
