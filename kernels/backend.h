@@ -126,6 +126,7 @@ struct Bindings {
   // A 32-bit word of a kHostShared allocation, by its device address, that the device sets to 1
   // behind the last op. Null, or left alone by a backend that signals nothing: LaunchResult tells.
   std::byte* signal = nullptr;
+  bool stream_waits = false;  // for `signal`, in this process or another
   // Marks of runs that were launched before this one, on any stream of backends that make marks: it
   // begins on the device when they are set. The host does not wait.
   std::vector<std::shared_ptr<Mark>> after;

@@ -178,7 +178,7 @@ absl::Status CudaStream::End(Flight& flight, bool sends_last) {
       if (code != cudaSuccess) return fence_.Check(code, "launching a run's last kernel");
     }
     flight.signalled = true;
-    return absl::OkStatus();
+    return WakeWaiting(flight);
   }
   const absl::Status status = Signal(flight);
   return status.ok() ? Record(flight, flight.events.size() - 1, *stream) : status;

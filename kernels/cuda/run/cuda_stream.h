@@ -145,6 +145,7 @@ class CudaStream final : public Stream {
   absl::Status SetMarks(Flight& flight, int op, bool all);
   absl::Status End(Flight& flight, bool sends_last = false);
   absl::Status Signal(Flight& flight);
+  absl::Status WakeWaiting(const Flight& flight);
 
   // On the harvest thread, or on a caller's that found nothing in flight.
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -16,6 +16,7 @@ struct alignas(64) RunStamps {
   uint64_t began_ns;  // 0: not told; it is the end of the run in front
   uint64_t ended_ns;
   uint32_t ended;  // 1 behind the two
+  uint32_t wake;   // written for the sake of writing (CudaStream::WakeWaiting); nobody reads it
 };
 
 struct RunEnd {

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/run/cuda_stream.h"
 #include "kernels/cuda/run/graph.h"
+#include "kernels/cuda/run/stream_signal.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -43,6 +44,14 @@ absl::Status CudaStream::MakeStamps(StampsRef& stamps) {
   if (began_ != nullptr) return absl::OkStatus();
   return ToStatus(cudaMallocAsync(reinterpret_cast<void**>(&began_), sizeof(*began_), stream_),
                   "allocating the device's word for a run's start");
+}
+
+// A stream that waits for a word looks again some 9 us later, or at once when any stream writes
+// one: a kernel's store alone, which sets the word, goes unseen until then. Runs that are chained
+// do without: a write between two would keep them from overlapping.
+absl::Status CudaStream::WakeWaiting(const Flight& flight) {
+  if (!flight.bindings.stream_waits || flight.graph == nullptr) return absl::OkStatus();
+  return fence_.Check(QueueSignal(stream_, reinterpret_cast<std::byte*>(&flight.stamps->wake), 1));
 }
 
 RunEnd CudaStream::EndOf(const Flight& flight, const StampsRef& stamps, bool began) const {

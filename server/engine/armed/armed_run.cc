@@ -117,6 +117,7 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const 
         absl::MakeConstSpan(reinterpret_cast<const std::byte*>(data.data()), data.size()));
   }
   job->bindings.signal = program.done_word;
+  job->bindings.stream_waits = program.options.rung_by_stream;
   job->buffers = program.buffers;
   job->peers = program.peers;
   job->tenant = &tenant_;

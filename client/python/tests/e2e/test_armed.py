@@ -92,8 +92,8 @@ def test_layers_one_behind_the_other_are_one_program(session, random):
             y = both(x)
             assert y.report.path == "armed"
             assert relative_error(y, exact) < bound
-            if quantize == "fp8-block":  # one by one it is rounded once more in between
-                assert relative_error(y, fc2(fc1(x))) < 0.01
+            if quantize == "fp8-block":  # one by one it is rounded otherwise in between
+                assert relative_error(y, fc2(fc1(x))) < 0.02
             else:
                 np.testing.assert_array_equal(y, fc2(fc1(x)))
 
