@@ -199,12 +199,12 @@ def by_turns(ways: dict[str, Callable[[Any], Any]], x: Any) -> dict[str, float]:
 def main() -> None:
     import gemmd
 
-    torch.set_default_device("cuda")
     torch.set_default_dtype(torch.bfloat16)
     with gemmd.Client(figure.server()) as client:
         for name, (shape, make) in PROGRAMS.items():
             torch.manual_seed(1)
-            model, x = make().eval(), torch.randn(*shape)
+            with torch.device("cuda"):  # no default: every call of torch would look for one, 3 us long
+                model, x = make().eval(), torch.randn(*shape)
             with client.session(label="blocks", device=figure.device()) as session:
                 ways = {"torch": model, "gemmd": with_layers(session, copy.deepcopy(model))}
                 wanted = model(x).float()

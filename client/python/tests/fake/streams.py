@@ -8,12 +8,13 @@ import ctypes
 import gc
 import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 
 import gemmd
 from gemmd import errors
-from gemmd._layers import graphs, memory, places, seats
+from gemmd._layers import graphs, memory, places, results, seats
 
 from .gpu import FakeTensor, FakeTorch, from_dlpack, layer_on_fake_gpu
 
@@ -261,7 +262,7 @@ def test_row_counts_have_plans_in_common() -> None:
 
 def test_layers_have_their_memory_in_common_and_graphs_their_own() -> None:
     w = np.eye(40, dtype="f4")
-    memory.LEAST_BYTES, places.MAX_RESULT_BYTES = 1 << 10, 0
+    memory.LEAST_BYTES, results.MAX_OWN_BYTES, results.MAX_SHARED_BYTES = 1 << 10, 0, 0
     with layer_on_fake_gpu(w) as (torch, server, first):
         layers = [first, *(gemmd.Linear(first.session, w * n, quantize=None) for n in (2, 3))]
         buffers = server.machine.memory
@@ -299,7 +300,86 @@ def test_layers_have_their_memory_in_common_and_graphs_their_own() -> None:
             one.close()
         assert not server.arming.armed and not server.plans
         assert len(buffers) == before - 3  # the weights
-    memory.LEAST_BYTES, places.MAX_RESULT_BYTES = 8 << 20, 4 << 20
+    memory.LEAST_BYTES, results.MAX_OWN_BYTES, results.MAX_SHARED_BYTES = 8 << 20, 4 << 20, 1 << 30
+
+
+def test_large_results_are_in_memory_of_the_session() -> None:
+    w = np.eye(40, dtype="f4")
+    results.MAX_OWN_BYTES = 0
+    with layer_on_fake_gpu(w) as (torch, server, first):
+        layers = [first, *(gemmd.Linear(first.session, w * n, quantize=None) for n in (2, 3, 4))]
+        shared = first._neighbours.results
+        before = len(server.machine.memory)
+
+        def called(layer: gemmd.Linear, n: int, value: int, stream: int = 0) -> FakeTensor:
+            torch.now = stream
+            y = layer(FakeTensor(np.full((2, 40), value, "f4")))
+            torch.streams[stream].settle()
+            np.testing.assert_array_equal(y.array, np.full((2, 40), n * value, "f4"))
+            return y
+
+        def pass_through(value: int) -> FakeTensor:
+            """As a model does: what a layer gave is gone when the next one but one is called."""
+            y = None
+            for n, layer in enumerate(layers, 1):
+                y = called(layer, n, value)
+            return y
+
+        for value in range(4):
+            pass_through(value)
+        kept = list(shared._kept)
+        assert len(kept) == 2 and sum(one.seats for one in kept) <= 8
+        armed = len(server.arming.armed)
+        for value in range(4):
+            pass_through(value)
+        assert (list(shared._kept), len(server.arming.armed)) == (kept, armed)  # nothing is made anew
+
+        last = pass_through(7)
+        for value in range(3):
+            pass_through(value)
+        np.testing.assert_array_equal(last.array, np.full((2, 40), 28, "f4"))
+        made = len(shared._kept)
+        called(first, 1, 5, stream=1)  # none of those: the other stream may still read them
+        assert len(shared._kept) == made + 1 and shared._kept[-1].stream == torch.streams[1].handle
+
+        results.MAX_SHARED_BYTES = 0
+        held = [called(first, 1, value) for value in range(12)]
+        assert len(shared._kept) == made + 1
+        for value, y in enumerate(held):
+            np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
+        for layer in layers:
+            layer.close()
+        assert not shared._kept and not server.arming.armed and not server.plans
+        assert len(server.machine.memory) == before - 4  # the weights
+        np.testing.assert_array_equal(last.array, np.full((2, 40), 28, "f4"))
+    results.MAX_OWN_BYTES, results.MAX_SHARED_BYTES = 4 << 20, 1 << 30
+
+
+def test_a_call_that_fails_leaves_its_result_to_the_next() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        x = FakeTensor(np.full((2, 40), 3, "f4"))
+        for _ in range(3):
+            linear(x)
+        (call,) = linear._local._gpu_calls.values()
+        (result,) = call.results
+        armed = result.seat.armed
+
+        def refuse(*_: object) -> None:
+            raise errors.Unavailable("gone", reason="GONE")
+
+        for ask in (linear, linear.run):
+            result.seat.armed = SimpleNamespace(slot=SimpleNamespace(call_on=refuse), slot_index=0)
+            try:
+                ask(x)
+            except errors.Unavailable:
+                result.seat.armed = armed
+            else:
+                raise AssertionError("it was rung")
+            y = ask(x)
+            torch.streams[0].settle()
+            assert y.storage is result.memory._storage
+            del y
 
 
 def test_a_session_that_is_dropped_with_its_layers_goes_at_once() -> None:

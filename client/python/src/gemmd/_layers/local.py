@@ -22,8 +22,9 @@ import numpy.typing as npt
 from gemmd import errors
 from gemmd._layers import graphs
 from gemmd._layers import rows as rows_
-from gemmd._layers import seats
+from gemmd._layers import results, seats
 from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
+from gemmd._layers.results import ResultMemory
 from gemmd._layers.seats import Seats
 from gemmd._memory import cuda, interop
 from gemmd._ops import narrowing
@@ -145,7 +146,7 @@ class LocalCalls(Seats):
                 return None
             if native._cuda_isCurrentStreamCapturing():
                 return None
-            direct = call.free_result()
+            direct = call.free_result(stream)
             if direct is not None:
                 seat, out, result = direct.seat, None, (0, 0, 0)
             elif call.lacks_result():
@@ -159,9 +160,9 @@ class LocalCalls(Seats):
                 seat.armed.slot.call_on(
                     stream, call.x_at, x.data_ptr(), known.x_bytes, *result, known.lacking_bytes
                 )
-            except errors.Error as error:
-                raise self._whole(error, seat) from None
-            return out if direct is None else direct.handed_out(known.shape, known.rows)
+            except BaseException as error:
+                raise self._not_called(error, seat, direct) from None
+            return out if direct is None else direct.memory.handed_out(known.shape, known.rows)
 
     def on_gpu(self, x: Any, m: int, copied: bool = False) -> Any:
         """x [.., k] of m rows to [.., n], on the current stream, which alone waits. `copied`: to
@@ -189,9 +190,9 @@ class LocalCalls(Seats):
             place.calls = call.seat.used = place.calls + 1
             direct = None
             if not capturing and not copied:
-                direct = call.free_result()
+                direct = call.free_result(stream)
                 if direct is None and call.lacks_result():
-                    direct = self._add_result(torch, call, device)
+                    direct = self._add_result(torch, call, device, stream)
             if direct is None:
                 call.copied += 1
                 out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
@@ -209,11 +210,11 @@ class LocalCalls(Seats):
                     call.memory.follow(torch, device, stream, capturing)
                 try:
                     seat.armed.slot.call_on(stream, *into, *result, lacking)
-                except errors.Error as error:
-                    raise self._whole(error, seat) from None
+                except BaseException as error:
+                    raise self._not_called(error, seat, direct) from None
             if x.dtype is given.dtype and not capturing and not copied:
                 self._know((given.shape, x.dtype, device, stream), Known(call, shape, m))
-            return out if direct is None else direct.handed_out(shape, m)
+            return out if direct is None else direct.memory.handed_out(shape, m)
 
     # What graphs have for themselves.
 
@@ -246,43 +247,65 @@ class LocalCalls(Seats):
         self.of_graphs += 1
         return seat
 
-    def _whole(self, error: errors.Error, seat: Seat) -> errors.Error:
-        return self._session.arming.whole(error, seat.armed.slot_index)
+    def _not_called(
+        self, error: BaseException, seat: Seat, direct: DirectResult | None
+    ) -> BaseException:
+        if direct is not None:
+            direct.memory.give_back()
+        if isinstance(error, errors.Error):
+            return self._session.arming.whole(error, seat.armed.slot_index)
+        return error
 
     def _know(self, key: tuple[Any, Any, int, int], known: Known) -> None:
         if len(self._known) >= MAX_KNOWN and key not in self._known:
             self._known.clear()
         self._known[key] = known
 
-    def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
-        """Memory for one more result; None if there is enough of it, or none to be had."""
+    def _add_result(
+        self, torch: Any, call: GpuCall, device: int, stream: int
+    ) -> DirectResult | None:
+        """Memory for one more result, taken; None if there is enough of it, or none to be had."""
         if len(call.results) >= call.most_results or not self._has_room(call.place, call.step):
             call.copied = 0
             return None
-        step = call.step
-        with torch.inference_mode(False):  # others than this caller get it, too
-            tensor = torch.empty((step.m, step.n), dtype=call.out_dtype, device=f"cuda:{device}")
-        lent = None
+        step, memory = call.step, None
         try:
-            d = self._session.from_dlpack(tensor, ready=False, label="result")
-            lent = d.owner
+            memory = self._result_memory(torch, call, device, stream)
+            if memory is None:
+                call.copied = 0
+                return None
             call.place.results += 1
-            seat = self._seat(call.place, step, True, call.place.results, d, lent=(lent,))
+            seat = self._seat(
+                call.place, step, True, call.place.results, memory.on_server, lent=(memory,)
+            )
         except errors.Error:  # no memory that has a handle, or no slot: results are copied
             call.most_results = 0
-            if lent is not None:
-                lent.delete()
+            if memory is not None:
+                memory.give_back()
+                memory.delete()
             return None
-        call.results.append(DirectResult(torch, tensor, seat))
+        call.results.append(DirectResult(seat, memory))
         return call.results[-1]
+
+    def _result_memory(
+        self, torch: Any, call: GpuCall, device: int, stream: int
+    ) -> ResultMemory | None:
+        kind = device, (call.step.m, call.step.n), call.out_dtype
+        if call.step.d_bytes > results.MAX_OWN_BYTES:
+            kept = [one.memory for one in call.results]
+            return self._neighbours.results.obtain(torch, self._session, kind, stream, kept)
+        memory = ResultMemory(torch, self._session, *kind)
+        memory.take()
+        return memory
 
     def _has_room(self, place: Place, step: Forward) -> bool:
         """Whether the place may keep one more result. Those long unused make room; if the others
         are too many, what is new is copied: to arm results anew with each call would cost far more.
         """
+        own = step.d_bytes if step.d_bytes <= results.MAX_OWN_BYTES else 0
         kept = {key: seat for key, seat in place.seats.items() if seat.lent}
         held = sum(seat.lent_bytes for seat in kept.values())
-        while len(place.seats) >= seats.MAX_SEATS or held + step.d_bytes > MAX_KEPT_BYTES:
+        while len(place.seats) >= seats.MAX_SEATS or held + own > MAX_KEPT_BYTES:
             key = min(kept, key=lambda key: kept[key].used, default=None)
             if key is None or kept[key].used + LONG_UNUSED > place.calls:
                 return False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmd import errors
 from gemmd._layers.kept import IdlePlaces, Place
+from gemmd._layers.results import SharedResults
 from gemmd._memory import interop
 from gemmd.armed import Armed
 from gemmd._wire.programs import Rebind
@@ -128,6 +129,7 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.results = SharedResults()
         self._calls: weakref.WeakSet[Seats] = weakref.WeakSet()
         self._idle: defaultdict[str, IdlePlaces] = defaultdict(IdlePlaces)  # by the server's device
         self._plans: dict[tuple[Memory, Forward], SharedPlan] = {}

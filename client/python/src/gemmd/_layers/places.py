@@ -6,27 +6,34 @@ goes by. Who hands them out is `local.LocalCalls`.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
 from gemmd import errors
 from gemmd._layers.memory import Memory
+from gemmd._layers.results import ResultMemory
 from gemmd._memory import interop
 from gemmd.armed import Armed, ArmedReport
-from gemmd.buffer import Buffer
 from gemmd.report import Report
 
 if TYPE_CHECKING:
     from gemmd._layers.linear_step import Forward
 
 MAX_RESULTS = 3  # of one step that are alive at once without a copy
-MAX_RESULT_BYTES = 4 << 20  # larger ones are copied: it costs them little
 COPIED_FIRST = 32  # results of a step, before one stays where it is
 MOST_SECONDS_TO_A_REPORT = 0.01
+
+
+class Lent(Protocol):
+    """Memory of torch's that a seat uses."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def delete(self) -> object: ...
 
 
 class Seat:
@@ -34,8 +41,8 @@ class Seat:
 
     Attributes
     ----------
-    lent : tuple of Buffer
-        The server's handles on a tensor that results are written to, and on one that x is read of.
+    lent : tuple
+        What it holds of tensors that results are written to, or that x is read of.
     captured : bool
         By a graph, which rings it as long as it lives.
     used : int
@@ -43,7 +50,7 @@ class Seat:
     """
 
     def __init__(
-        self, armed: Armed, drop_plan: Callable[[], None], lent: tuple[Buffer, ...] = ()
+        self, armed: Armed, drop_plan: Callable[[], None], lent: tuple[Lent, ...] = ()
     ) -> None:
         self.armed = armed
         self._drop_plan = drop_plan
@@ -125,40 +132,11 @@ def first_report(armed: Armed) -> ArmedReport:
 
 
 class DirectResult:
-    """A tensor of torch's that the server writes results to, and the seat that does."""
+    """A step's seat that writes its result to a tensor of torch's."""
 
-    def __init__(self, torch: Any, tensor: Any, seat: Seat) -> None:
+    def __init__(self, seat: Seat, memory: ResultMemory) -> None:
         self.seat = seat
-        self.call_on = seat.armed.slot.call_on
-        self._tensor = self._shaped = tensor
-        self._count = torch._C._storage_Use_Count
-        self._storage = tensor.untyped_storage()  # kept: its number is that of a live object
-        self._number = self._storage._cdata
-        self._own_uses = self._count(self._number)
-        self._at = self._storage.data_ptr()
-
-    def is_free(self) -> bool:
-        """Whether nobody else has a tensor over the memory."""
-        return bool(self._count(self._number) == self._own_uses)
-
-    def is_ours(self) -> bool:
-        """Whether the memory is still the one that the server knows and nobody else's: a caller may
-        have resized its tensor, or sent it to a process that reads it after the tensor is gone.
-        """
-        if self._storage.data_ptr() != self._at:
-            return False
-        sent = sys.modules.get("torch.multiprocessing.reductions")
-        shared = None if sent is None else sent.shared_cache
-        return not shared or all(one.cdata != self._number for one in shared.copy().values())
-
-    def handed_out(self, shape: tuple[int, ...], rows: int) -> Any:
-        """The result as the caller's tensor. No view of the kept one: what the caller's becomes a
-        part of, as of a gradient's graph by `y += bias`, the kept one and the next result must not.
-        """
-        if self._shaped.shape != shape:
-            self._shaped = self._tensor[:rows].view(shape).data
-            self._own_uses = self._count(self._number)
-        return self._shaped.data
+        self.memory = memory
 
 
 class GpuCall:
@@ -178,17 +156,20 @@ class GpuCall:
         self.d_at = place.memory.mapped + step.d_at
         self.copied = 0  # results, since one could not be made
         self.results: list[DirectResult] = []
-        self.most_results = MAX_RESULTS if step.d_bytes <= MAX_RESULT_BYTES else 0
+        self.most_results = MAX_RESULTS
 
     def lacking_bytes(self, rows: int) -> int:
         """Of x, behind that of a call, which the stream is to fill."""
         return (self.step.m - rows) * self.x_row_bytes if self.fills else 0
 
-    def free_result(self) -> DirectResult | None:
+    def free_result(self, stream: int) -> DirectResult | None:
+        """One that is taken: `handed_out` or `give_back` follows."""
         for one in self.results:
-            if one.is_free() and one.seat.alive:
-                if one.is_ours():
+            memory = one.memory
+            if one.seat.alive and memory.may_take(stream) and memory.take():
+                if memory.is_ours():
                     return one
+                memory.give_back()
                 one.seat.alive = False
                 self.most_results = 0  # a caller who does so gets copies from now on
         return None

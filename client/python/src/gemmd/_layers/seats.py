@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gemmd import errors
 from gemmd._layers.kept import OF_PLANS
 from gemmd._layers.memory import Memory, SharedPlan, neighbours
-from gemmd._layers.places import Place, Seat
+from gemmd._layers.places import Lent, Place, Seat
 from gemmd._wire.programs import Rebind
 from gemmd.buffer import Buffer
 from gemmd.ops import Op
@@ -65,7 +65,7 @@ class Seats:
         which: int = 0,
         result: Tensor | None = None,
         io: Buffer | None = None,
-        lent: tuple[Buffer, ...] = (),
+        lent: tuple[Lent, ...] = (),
     ) -> Seat:
         """The step's armed plan; `which` of several, by where its result goes. One with a result of
         its own only saves a copy, and takes nobody's room. `io`: where its x is, if elsewhere than
