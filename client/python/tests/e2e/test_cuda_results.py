@@ -295,3 +295,40 @@ def test_slots_that_change_hands_under_many_threads_fail_no_run(session):
     for one in threads:
         one.join()
     assert wrong.empty(), wrong.get()
+
+
+def test_a_default_device_sees_nothing_of_a_call_like_one_before(layer, w):
+    """Each call of torch that such a mode sees takes 2 us more."""
+
+    class Seen(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x, seen = normal(4, K), []
+    for _ in range(40):
+        layer(x)
+    with Seen():
+        y = layer(x)
+    assert not seen
+    assert is_near(y, x, w)
+    with torch.device("cpu"):
+        y = layer(x)
+    assert y.is_cuda and is_near(y, x, w)
+
+
+def test_large_results_of_several_layers_are_their_callers(session):
+    """They lie in memory that the layers share."""
+    count, rows = 4, 9000
+    layers = [gemmd.Linear(session, torch.eye(N, device="cuda") * n, quantize=None) for n in range(count)]
+    held = []
+    for turn in range(120):
+        x, ys = torch.full((rows, N), float(turn), device="cuda"), []
+        for n, layer in enumerate(layers):
+            ys.append(layer(x))
+        held.append(ys[turn % count])
+        for n, y in enumerate(ys):
+            assert bool((y == n * turn).all()), (turn, n)
+    for turn, y in enumerate(held):
+        assert bool((y == turn % count * turn).all()), turn
+    assert layers[0]._neighbours.results._kept  # it was no copy

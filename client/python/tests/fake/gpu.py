@@ -107,6 +107,7 @@ class FakeTorch:
             _cuda_getDevice=lambda: 0,
             _cuda_getCurrentRawStream=lambda _: self.streams[self.now].handle,
             _cuda_isCurrentStreamCapturing=lambda: self.capturing and self.now == 1,
+            _len_torch_function_stack=lambda: 0,
             _storage_Use_Count=lambda number: Storage.all[number].uses,
         )
         self.inference_mode = contextlib.nullcontext

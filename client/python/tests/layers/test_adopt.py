@@ -80,6 +80,38 @@ def test_a_gated_mlp_is_one_layer_whatever_its_activation(session, act, bias):
     assert relative_error(model(x), wanted) < 1e-5
 
 
+class Optional(Gated):
+    def forward(self, hidden_states, scale=None):
+        y = super().forward(hidden_states)
+        return y if scale is None else scale * y
+
+
+def test_an_mlp_that_may_be_given_more_than_x_is_left_to_its_linears(session):
+    model, x = nn.ModuleDict({"mlp": Optional()}).eval(), torch.randn(3, 40)
+    wanted = model.mlp(x, scale=2)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert sorted(adopted.layers) == ["mlp.down_proj", "mlp.gate_proj", "mlp.up_proj"]
+    assert relative_error(model.mlp(x, scale=2), wanted) < 1e-5
+
+
+class Named(Gated):
+    def forward(self, hidden_states):
+        return super().forward(hidden_states)
+
+
+def test_x_may_be_given_by_the_name_that_the_module_has_for_it(session):
+    model = nn.ModuleDict({"mlp": Named(), "head": nn.Linear(40, 24)}).eval()
+    x = torch.randn(3, 40)
+    wanted = model.mlp(hidden_states=x), model.head(input=x)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert sorted(adopted.layers) == ["head", "mlp"]
+    for got, own in zip((model.mlp(hidden_states=x), model.head(input=x)), wanted, strict=True):
+        assert relative_error(got, own) < 1e-5
+    assert relative_error(adopted.layers["head"].module()(x=x), wanted[1]) < 1e-5
+    with pytest.raises(TypeError, match="mask"):
+        model.mlp(hidden_states=x, mask=None)
+
+
 class Halved(nn.Module):
     """As Phi-3 has it; `functional`: without a module for its activation."""
 

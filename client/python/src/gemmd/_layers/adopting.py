@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gemmd import errors
-from gemmd._layers.chain import random_rows
+from gemmd._layers.chain import random_rows, x_name_of
 from gemmd._layers.layer import Layer
 from gemmd._layers.patterns import PATTERNS, Match, linear, linears_within, siblings
 from gemmd._layers.siblings import SiblingModule, Siblings
+from gemmd._layers.torch_module import LayerModule
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
 from gemmd.resident import Quantize
@@ -195,11 +196,11 @@ class Adoption:
         """What is replaced by a layer, and by what."""
         match = self._siblings.get(module)
         if match is None:
-            yield module, layer.module()
+            yield module, LayerModule(layer, x_name_of(module))
             return
         shared = Siblings(layer, match.columns)
         for which, one in enumerate(match.linears):
-            yield one, SiblingModule(shared, which)
+            yield one, SiblingModule(shared, which, x_name_of(one))
 
     def _tried(self, module: Any, match: Match) -> bool:
         """Makes a layer and compares its results with the module's. False: one layer does not do

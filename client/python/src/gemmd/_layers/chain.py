@@ -29,7 +29,7 @@ def chain_of(module: Any, linears: Sequence[Any]) -> list[tuple[Any, Activation]
     """These Linears in the order in which the module applies them, each with what activates its
     result. None: it computes something else. Weights need no values.
     """
-    if next(module.buffers(), None) is not None or not _takes_x_alone(module):
+    if next(module.buffers(), None) is not None or not takes_x_alone(module):
         return None  # a buffer may keep something from call to call, and this call is none of them
     weight = linears[0].weight
     device = "cpu" if weight.is_meta else weight.device
@@ -113,7 +113,12 @@ class _Record(TorchFunctionMode):  # type: ignore[misc]
         self.activations.append(activation)
 
 
-def _takes_x_alone(module: Any) -> bool:
+def takes_x_alone(module: Any) -> bool:
     """Whether no caller can give it more, which a layer would not take."""
     _, *more = inspect.signature(module.forward).parameters.values()
     return all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in more)
+
+
+def x_name_of(module: Any) -> str:
+    """What a module's forward calls its x."""
+    return next(iter(inspect.signature(module.forward).parameters), "x")

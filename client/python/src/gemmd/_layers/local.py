@@ -132,7 +132,14 @@ class LocalCalls(Seats):
         torch = sys.modules.get("torch")
         if torch is None or type(x) is not torch.Tensor or not self._known:
             return None
-        device, native = x.get_device(), torch._C
+        native = torch._C
+        if native._len_torch_function_stack():  # a default device, for instance
+            with interop.past_torch_functions(torch):
+                return self._again(torch, native, x)
+        return self._again(torch, native, x)
+
+    def _again(self, torch: Any, native: Any, x: Any) -> Any:
+        device = x.get_device()
         if native._cuda_getDevice() != device or x.requires_grad:
             return None
         stream = native._cuda_getCurrentRawStream(device)

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gemmd._layers.chain import ACTIVATIONS, activation_between, chain_of, random_rows
+from gemmd._layers.chain import (
+    ACTIVATIONS,
+    activation_between,
+    chain_of,
+    random_rows,
+    takes_x_alone,
+)
 from gemmd._layers.layer import Layer
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
@@ -179,7 +185,7 @@ def gated_mlp(module: Any) -> Match | None:
     """An MLP for down(activation(gate(x)) * up(x)), as Llama and its like have it."""
     parts = next((found for names in _GATED if (found := _linears_of(module, names))), None)
     activation = activation_of(module)
-    if parts is None or activation is None:
+    if parts is None or activation is None or not takes_x_alone(module):
         return None
     gate, up, down = parts
     (i, k, has_bias), (n, _, down_has_bias) = _shape(gate), _shape(down)
@@ -210,6 +216,8 @@ def halved_mlp(module: Any) -> Match | None:
     """
     linears = linears_within(module)
     if len(linears) != 2 or linears[0].out_features != 2 * linears[1].in_features:
+        return None
+    if not takes_x_alone(module):
         return None
     first, down = linears
 

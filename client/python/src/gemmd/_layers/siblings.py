@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gemmd._layers.torch_module import LayerModule
+from gemmd._memory import interop
 
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
@@ -38,11 +39,12 @@ def _state_of(x: Any) -> tuple[Any, ...]:
     """What a result depends on besides x: whether x was written since, as far as torch counts it,
     the stream, and whether a graph captures it.
     """
-    version = None if x.is_inference() else x._version
-    if not x.is_cuda:
-        return (version,)
-    stream = torch._C._cuda_getCurrentRawStream(x.get_device())
-    return version, stream, torch._C._cuda_isCurrentStreamCapturing()
+    with interop.past_torch_functions(torch):
+        version = None if x.is_inference() else x._version
+        if not x.is_cuda:
+            return (version,)
+        stream = torch._C._cuda_getCurrentRawStream(x.get_device())
+        return version, stream, torch._C._cuda_isCurrentStreamCapturing()
 
 
 class Siblings:
@@ -104,8 +106,8 @@ class Siblings:
 class SiblingModule(LayerModule):
     """One of several modules that have a layer in common."""
 
-    def __init__(self, siblings: Siblings, which: int) -> None:
-        super().__init__(siblings.layer)
+    def __init__(self, siblings: Siblings, which: int, x_name: str) -> None:
+        super().__init__(siblings.layer, x_name)
         self.siblings = siblings
         self.which = which
 

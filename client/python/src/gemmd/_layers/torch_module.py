@@ -18,11 +18,14 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
     Attributes
     ----------
     layer : Linear, MLP, MoE or Sequential
+    x_name : str
+        By which x may be given, too: a module in whose place this one stands called it so.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, x_name: str = "x") -> None:
         super().__init__()
         self.layer = layer
+        self.x_name = x_name
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """As the layer's. To torch.fx it is one call of this module, within another."""
@@ -32,6 +35,8 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
             if isinstance(one, torch.fx.Proxy):
                 path = one.tracer.path_of_module(self)
                 return one.tracer.create_proxy("call_module", path, inputs, named)
+        if not inputs and self.x_name in named:
+            inputs = (named.pop(self.x_name),)
         return self.called(*inputs, **named)
 
     def called(self, *inputs: Any, **named: Any) -> Any:

@@ -6,6 +6,7 @@ Nothing here talks to a server.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gemmd._memory import cuda, dlpack
 from gemmd._memory.dlpack import Memory
 from gemmd.errors import FailedPrecondition
 
+_NOTHING = nullcontext()
 _TORCH_NAMES: dict[str, np.dtype[Any]] = {
     "float32": dtypes.float32,
     "float16": dtypes.float16,
@@ -48,6 +50,14 @@ def refuse_module(what: str, value: Any) -> None:
 def has_torch() -> bool:
     """Whether this process has imported torch."""
     return "torch" in sys.modules
+
+
+def past_torch_functions(torch: Any) -> Any:
+    """Entered, keeps modes as that of a default device from looking at each call of torch, which
+    takes 2 us. Of calls that name their device, and make nothing that a mode should know.
+    """
+    native = torch._C
+    return native.DisableTorchFunction() if native._len_torch_function_stack() else _NOTHING
 
 
 def torch_module() -> Any:
