@@ -1,7 +1,11 @@
 #include "server/service/compute/prepare.h"
 
+#include <google/protobuf/io/coded_stream.h>
+
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,12 +13,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "gemmd/v1/wire.h"
 #include "prometheus/counter.h"
 #include "server/engine/observe/label.h"
 #include "status/propagate.h"
 
 namespace gemmd::server {
 namespace {
+
+using google::protobuf::io::CodedOutputStream;
 
 kernels::HostBytes BytesOf(std::string_view data) {
   return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -150,6 +157,49 @@ absl::StatusOr<RunRequest> CompileOps(
   return run;
 }
 
+// What the session knows by these bytes, as a run. Nothing if it does not, or if the plan cannot
+// run any more: to compile the ops says what is wrong, and where.
+std::optional<RunRequest> RunKept(SessionUse& use, std::string_view ops,
+                                  std::shared_ptr<InlineData>& taken) {
+  const auto plan = use->programs().Find(ops);
+  if (plan == nullptr || plan->tuning != plan->device->tuning()) return std::nullopt;
+  Inputs none;
+  auto run = RunAgain(use, *plan, taken != nullptr ? taken->data : none);
+  if (!run.ok()) return std::nullopt;
+  Keep(std::move(taken), *run);
+  return *std::move(run);
+}
+
+// The other way: `bytes` are the ops'.
+absl::StatusOr<RunRequest> CompileToKeep(SessionUse use, std::string_view bytes, const OpList& ops,
+                                         std::shared_ptr<InlineData> taken) {
+  RecentPrograms& programs = use->programs();
+  const auto keep = [&](const RunRequest& run, absl::Span<const kernels::Op> converted,
+                        const SlotTable& slots) {
+    if (!programs.ComeAgain(bytes)) return;
+    if (auto plan = PlanOf(run, converted, slots)) programs.Keep(bytes, std::move(plan));
+  };
+  return CompileOps(std::move(use), ops, std::move(taken), Kernels::kBest, keep);
+}
+
+// The ops as the bytes that an ExecuteRequest has them in; empty if they are many, or have data.
+std::string KeyOf(const OpList& ops) {
+  size_t size = 0;
+  for (const v1::Op& op : ops) {
+    const size_t of_op = op.ByteSizeLong();
+    size += 1 + CodedOutputStream::VarintSize32(static_cast<uint32_t>(of_op)) + of_op;
+    if (op.has_write() || size > RecentPrograms::kMostBytes) return {};
+  }
+  std::string key(size, '\0');
+  auto* at = reinterpret_cast<uint8_t*>(key.data());
+  for (const v1::Op& op : ops) {
+    *at++ = wire::Tag(v1::ExecuteRequest::kOpsFieldNumber, wire::kBytes);
+    at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(op.GetCachedSize()), at);
+    at = op.SerializeWithCachedSizesToArray(at);
+  }
+  return key;
+}
+
 }  // namespace
 
 absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
@@ -160,23 +210,17 @@ absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
 absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
                                        std::shared_ptr<InlineData> taken,
                                        RequestPool<v1::ExecuteRequest>& pool) {
-  RecentPrograms& programs = use->programs();
-  if (const auto plan = programs.Find(view.ops);
-      plan != nullptr && plan->tuning == plan->device->tuning()) {
-    Inputs none;
-    auto run = RunAgain(use, *plan, taken != nullptr ? taken->data : none);
-    if (run.ok()) {
-      Keep(std::move(taken), *run);
-      return run;
-    }  // else the way below says what is wrong, and where
-  }
+  if (auto run = RunKept(use, view.ops, taken)) return *std::move(run);
   GEMMD_ASSIGN_OR_RETURN(const auto message, pool.Parse(view.ops));
-  const auto keep = [&](const RunRequest& run, absl::Span<const kernels::Op> ops,
-                        const SlotTable& slots) {
-    if (!programs.ComeAgain(view.ops)) return;
-    if (auto plan = PlanOf(run, ops, slots)) programs.Keep(view.ops, std::move(plan));
-  };
-  return CompileOps(std::move(use), message->ops(), std::move(taken), Kernels::kBest, keep);
+  return CompileToKeep(std::move(use), view.ops, message->ops(), std::move(taken));
+}
+
+absl::StatusOr<RunRequest> PrepareComingAgain(SessionUse use, const OpList& ops) {
+  const std::string key = KeyOf(ops);
+  if (key.empty()) return PrepareOps(std::move(use), ops);
+  std::shared_ptr<InlineData> none;
+  if (auto run = RunKept(use, key, none)) return *std::move(run);
+  return CompileToKeep(std::move(use), key, ops, nullptr);
 }
 
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,

@@ -24,6 +24,8 @@ absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
 absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
                                        std::shared_ptr<InlineData> taken,
                                        RequestPool<v1::ExecuteRequest>& pool);
+// The same of ops that were read: their bytes are made anew, which takes a tenth of compiling them.
+absl::StatusOr<RunRequest> PrepareComingAgain(SessionUse use, const OpList& ops);
 absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
                                                            const v1::CreatePlanRequest& request);
 // Counts a run that was accepted: inline bytes in and out, and plans.

@@ -71,7 +71,9 @@ absl::StatusOr<RunRequest> QueueStream::Prepare(const v1::Batch& batch) {
     return absl::InvalidArgumentError("the batch has both ops and a plan; give one of them");
   }
   auto run = batch.has_plan() ? PreparePlan(std::move(use), batch.plan())
-                              : PrepareOps(std::move(use), batch.ops(), nullptr, kernels_);
+             : kernels_ == Kernels::kBest
+                 ? PrepareComingAgain(std::move(use), batch.ops())
+                 : PrepareOps(std::move(use), batch.ops(), nullptr, kernels_);
   if (!run.ok()) return run.status();
   run->priority = priority_;
   run->deadline = deadline_;

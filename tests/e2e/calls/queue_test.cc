@@ -158,6 +158,42 @@ TEST_F(QueueTest, EveryBatchReportsItsOps) {
   EXPECT_GE(report.device_seconds(), report.ops(1).device_seconds());
 }
 
+// The server keeps batches that come again, as it does an Execute's ops.
+TEST_F(QueueTest, TheSameBatchAgainSeesWhatIsThereNow) {
+  client::Buffer x = MakeBuffer(session_, {1, 1});
+  client::Buffer two = MakeBuffer(session_, {1, 1});
+  client::Buffer y = MakeBuffer(session_, {1, 1});
+  client::Queue queue = Must(session_.OpenQueue());
+  const auto run = [&](const OpList& ops, bool resume = false) {
+    return Must(queue.Submit(ops, {.resume = resume})).Wait();
+  };
+  Must(run(OpList().Add(Fill{two.tensor(), 2})));
+  OpList ops;
+  ops.Add(Matmul{.a = x.tensor(), .b = two.tensor(), .d = y.tensor()}).Add(Read{y.tensor()});
+  for (float value : {1, 2, 3, 4}) {
+    Must(run(OpList().Add(Fill{x.tensor(), value})));
+    const client::Result result = Must(run(ops));
+    EXPECT_THAT(FloatsOf(result), ElementsAre(2 * value));
+    ASSERT_EQ(result.report().ops_size(), 2);
+    EXPECT_EQ(result.report().ops(0).op(), "matmul");
+  }
+  // With data of its own each time, which is no part of what is kept.
+  for (float value : {5, 6, 7, 8}) {
+    OpList writing;
+    writing.Add(Write{x.tensor(), std::string(reinterpret_cast<const char*>(&value), 4)});
+    writing.Add(Read{x.tensor()});
+    EXPECT_THAT(FloatsOf(Must(run(writing))), ElementsAre(value));
+  }
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(ops))), ElementsAre(16.0f));  // by either way
+  ASSERT_TRUE(two.Delete().ok());
+  const absl::Status gone = run(ops).status();
+  EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(gone.message(), ::testing::HasSubstr("ops[0].matmul.b"));
+  EXPECT_EQ(client::ReasonOf(run(ops).status()), "EARLIER_BATCH_FAILED");
+  EXPECT_TRUE(run(OpList().Add(Fill{x.tensor(), 9}), /*resume=*/true).ok());
+  EXPECT_TRUE(queue.Close().ok());
+}
+
 class PlanTest : public E2eTest {};
 
 TEST_F(PlanTest, RunsAgainWithOtherDataAndBuffers) {
