@@ -118,9 +118,6 @@ class CudaProgram final : public Program {
  public:
   // Bindings whose launches are remembered; one more forgets them all. A plan has a handful.
   static constexpr int kMaxRemembered = 16;
-  // Below this a graph's launch takes as long as those of the ops. In a process under MPS it takes
-  // less from the first op on, 2 us where a kernel takes 5: worth it for what surely comes again.
-  static constexpr int kFewestGraphOps = 4;
 
   // The contract of Backend::Compile. kEveryOp times each op, however short.
   enum class Timing { kLongOps, kEveryOp };
@@ -137,10 +134,8 @@ class CudaProgram final : public Program {
   bool timed() const { return timed_; }
   // Whether replaying it as a graph is worth while. Not of programs that are timed: their ops take
   // so long that launching them is nothing, and a graph has no place for the events between them.
-  // `often`: it is known to run again and again on the same memory.
-  bool capturable(bool often = false) const {
-    return !timed_ && steps_.size() >= (often ? 1 : kFewestGraphOps);
-  }
+  // Of one op it is, too: a kernel's launch takes the host longer than a graph's.
+  bool capturable() const { return !timed_ && !steps_.empty(); }
   // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
   bool ends_with_kernel() const { return ends_with_kernel_; }
   uint64_t serial() const { return serial_; }  // never another program's of this process
@@ -174,7 +169,7 @@ class CudaProgram final : public Program {
   // The launches for this memory, remembered from the last time or made. The program's device is
   // current. Queues nothing, but may have `sends` grow for `stream`; null: nothing is sent.
   absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
-                                           bool often = false, PeerSends* sends = nullptr,
+                                           PeerSends* sends = nullptr,
                                            cudaStream_t stream = nullptr) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -197,7 +197,7 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   const bool first = IsFirst();
   const bool stamped = flight.takes_stamps() && (first || flight.lets_host_keep_ahead());
   const bool chained = stamped && !first;
-  bool capture = !chained && code.capturable(flight.often());
+  bool capture = !chained && code.capturable();
   GraphKey key;
   if (capture) {
     key = code.KeyOf(flight.bindings.slots, scratch_);
@@ -214,7 +214,7 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   // What rings is signalled by the stream itself, which would have to wait for what is sent.
   PeerSends* const sends = flight.often() ? nullptr : &sends_;
   absl::StatusOr<PreparedLaunches> prepared =
-      code.Prepare(flight.bindings.slots, scratch_, flight.often(), sends, stream_);
+      code.Prepare(flight.bindings.slots, scratch_, sends, stream_);
   if (!prepared.ok()) return fence_.Check(prepared.status());
   launches = std::move(prepared->launches);
   flight.sends = launches->sends;

@@ -101,7 +101,7 @@ class CudaStream final : public Stream {
     const CudaProgram& code() const { return static_cast<const CudaProgram&>(*program); }
     // Whether it takes about as long as the run before it: one that is still to become a graph, or
     // that could not, goes as fast as the host launches.
-    bool steady() const { return way == LaunchWay::kGraph || !code().capturable(often()); }
+    bool steady() const { return way == LaunchWay::kGraph || !code().capturable(); }
     bool often() const { return bindings.signal != nullptr; }  // an armed plan's, which is rung
     bool brief() const;         // its end is looked for, and not slept for
     bool takes_stamps() const;  // rather than events

@@ -28,10 +28,9 @@ DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) con
 }
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
-                                                      bool often, PeerSends* sends,
-                                                      cudaStream_t stream) const {
+                                                      PeerSends* sends, cudaStream_t stream) const {
   const int prepared = matmuls_ + grouped_ + k_grouped_;
-  if (prepared == 0 && !capturable(often)) {
+  if (prepared == 0 && !capturable()) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }

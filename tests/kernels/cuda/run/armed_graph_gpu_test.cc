@@ -61,7 +61,7 @@ TEST_F(ArmedGraphGpuTest, IsTimedAsARunWithEventsOfTheStreamIs) {
       result = Run(*stream, program, {{memory->address()}, {}, {}});
       ASSERT_TRUE(result.status.ok()) << result.status;
       EXPECT_FALSE(result.signalled);
-      EXPECT_EQ(result.way, LaunchWay::kOps);  // of one op that no ring brings
+      EXPECT_EQ(result.way, LaunchWay::kGraph);  // the ring's run before it was the first
       EXPECT_EQ(TakeWord(), 0u);
       if (run > 1) plain.push_back(result.device_seconds);
     }

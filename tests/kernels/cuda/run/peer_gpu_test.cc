@@ -92,7 +92,7 @@ TEST_F(PeerGpuTest, SharedAndHostMemoryAreReadAsWell) {
   }
 }
 
-// Runs so many copies of so many bytes, as many as are worth a graph, on memory of the other GPU
+// Runs copies of so many bytes, which are worth a graph, on memory of the other GPU
 // that is another one in each round. Whether some run was a graph's.
 class PeerGraphGpuTest : public PeerGpuTest {
  protected:
@@ -102,7 +102,7 @@ class PeerGraphGpuTest : public PeerGpuTest {
     const auto some = [&](int slot) {
       return TensorRef{slot, 0, DType::kF32, MakeDims({bytes / 4}), MakeDims({1})};
     };
-    const std::vector<Op> ops(CudaProgram::kFewestGraphOps, CopyOp{some(0), some(1)});
+    const std::vector<Op> ops(4, CopyOp{some(0), some(1)});
     const std::shared_ptr<const Program> program = *gpus_[0]->Compile(ops);
     bool replayed = false;
     for (int round = 0; round < 6; ++round) {

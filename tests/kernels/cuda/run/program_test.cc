@@ -187,18 +187,17 @@ TEST_F(ProgramTest, TimesLongOpsOnly) {
   EXPECT_FALSE(timed({FillOp{large, 1}}));  // the program's own time is the op's
 }
 
-TEST_F(ProgramTest, IsWorthAGraphWhenItHasManyShortOps) {
+TEST_F(ProgramTest, IsWorthAGraphWhenItsOpsAreShort) {
   const TensorRef small = Dense(0, DType::kF32, MakeDims({64}));
   const TensorRef large = Dense(0, DType::kF32, MakeDims({1 << 30}));
-  const auto capturable = [&](const TensorRef& tensor, int count, bool often = false) {
+  const auto capturable = [&](const TensorRef& tensor, int count) {
     const auto program = *Compile(std::vector<Op>(count, FillOp{tensor, 1}));
-    return static_cast<const CudaProgram&>(*program).capturable(often);
+    return static_cast<const CudaProgram&>(*program).capturable();
   };
-  EXPECT_FALSE(capturable(small, CudaProgram::kFewestGraphOps - 1));
-  EXPECT_TRUE(capturable(small, CudaProgram::kFewestGraphOps));
-  EXPECT_FALSE(capturable(large, CudaProgram::kFewestGraphOps));
-  EXPECT_TRUE(capturable(small, 1, /*often=*/true));
-  EXPECT_FALSE(capturable(large, 2, /*often=*/true));
+  EXPECT_TRUE(capturable(small, 1));
+  EXPECT_TRUE(capturable(small, 4));
+  EXPECT_FALSE(capturable(large, 2));
+  EXPECT_FALSE(capturable(large, 4));
 }
 
 TEST_F(ProgramTest, KnowsTheMemoryItRanOn) {
