@@ -14,7 +14,7 @@ import numpy as np
 
 import gemmd
 from gemmd import errors
-from gemmd._layers import graphs, memory, places, results, seats
+from gemmd._layers import graphs, local, memory, places, results, seats
 
 from .gpu import FakeTensor, FakeTorch, from_dlpack, layer_on_fake_gpu
 
@@ -342,11 +342,35 @@ def test_large_results_are_in_memory_of_the_session() -> None:
         called(first, 1, 5, stream=1)  # none of those: the other stream may still read them
         assert len(shared._kept) == made + 1 and shared._kept[-1].stream == torch.streams[1].handle
 
-        results.MAX_SHARED_BYTES = 0
+        torch.now = 0
+        other = gemmd.Linear(first.session, w * 5, quantize=None)
+        for one in kept:  # a caller has resized them: they are nobody's to write to
+            one._at += 1
+        y = other(FakeTensor(np.full((2, 40), 1, "f4")))
+        torch.streams[0].settle()
+        assert all(y.storage is not one._storage for one in kept)
+        del y
+        other.close()
+        for one in kept:
+            one._at -= 1
+
+        results.MAX_SHARED_BYTES = 320 * len(shared._kept)
         held = [called(first, 1, value) for value in range(12)]
         assert len(shared._kept) == made + 1
         for value, y in enumerate(held):
             np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
+        del held, y
+        # Calls of other rows get memory when the layers have not used theirs for long.
+        local.LONG_UNUSED = 8
+        for value in range(40):
+            for n, layer in enumerate(layers, 1):
+                y = layer(FakeTensor(np.full((1, 40), value, "f4")))
+                torch.streams[0].settle()
+                np.testing.assert_array_equal(y.array, np.full((1, 40), n * value, "f4"))
+                del y
+        assert any(one.kind[1][0] == 1 for one in shared._kept)
+        assert sum(one.buffer.size_bytes for one in shared._kept) <= results.MAX_SHARED_BYTES
+        local.LONG_UNUSED = 256
         for layer in layers:
             layer.close()
         assert not shared._kept and not server.arming.armed and not server.plans

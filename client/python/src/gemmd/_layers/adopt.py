@@ -126,8 +126,9 @@ def adopt(
     - weights of other types than float32, bfloat16 and float16
 
     The Linears of an MLP are taken one by one where it has learnt something else, such as a norm,
-    and where a forward above reads its parts; without a gate also where it has a buffer, can be
-    called with more than x, or is a `torch.nn.Sequential` that a forward above does not just call.
+    where it can be called with more than x, and where a forward above reads its parts; without a
+    gate also where it has a buffer, or is a `torch.nn.Sequential` that a forward above does not
+    just call. x may still be given by the name that the module has for it.
 
     A module that occurs several times is one layer. Where an embedding shares the weight of a
     replaced Linear, the embedding keeps its tensor. Results have x's dtype; with `quantize=None`

@@ -297,13 +297,28 @@ class LocalCalls(Seats):
     def _result_memory(
         self, torch: Any, call: GpuCall, device: int, stream: int
     ) -> ResultMemory | None:
-        kind = device, (call.step.m, call.step.n), call.out_dtype
-        if call.step.d_bytes > results.MAX_OWN_BYTES:
-            kept = [one.memory for one in call.results]
-            return self._neighbours.results.obtain(torch, self._session, kind, stream, kept)
+        step, kept = call.step, [one.memory for one in call.results]
+        kind = device, (step.m, step.n), call.out_dtype
+        if step.d_bytes > results.MAX_OWN_BYTES:
+            shared = self._neighbours.results
+            while True:
+                found = shared.obtain(torch, self._session, kind, step.d_bytes, stream, kept)
+                if found is not None or not self._spare_shared(call.place):
+                    return found
         memory = ResultMemory(torch, self._session, *kind)
         memory.take()
         return memory
+
+    def _spare_shared(self, place: Place) -> bool:
+        """Gives up a seat with the session's memory that is long unused, for others to have it."""
+        old = {
+            key: seat
+            for key, seat in place.seats.items()
+            if seat.lent and not seat.lent_bytes and seat.used + LONG_UNUSED <= place.calls
+        }
+        if old:
+            self._give_up(place, min(old, key=lambda key: old[key].used))
+        return bool(old)
 
     def _has_room(self, place: Place, step: Forward) -> bool:
         """Whether the place may keep one more result. Those long unused make room; if the others

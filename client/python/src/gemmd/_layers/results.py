@@ -15,7 +15,6 @@ from gemmd.buffer import Buffer
 
 if TYPE_CHECKING:
     from gemmd.session import Session
-    from gemmd.tensor import Tensor
 
 MAX_OWN_BYTES = 4 << 20  # larger ones are the session's
 MAX_SHAPES = 16  # that one is handed out in; more are made anew
@@ -129,7 +128,13 @@ class SharedResults:
         self._kept: list[_Shared] = []
 
     def obtain(
-        self, torch: Any, session: Session, kind: Kind, stream: int, but: Sequence[ResultMemory]
+        self,
+        torch: Any,
+        session: Session,
+        kind: Kind,
+        nbytes: int,
+        stream: int,
+        but: Sequence[ResultMemory],
     ) -> ResultMemory | None:
         """One more for a call, none of `but`; None if the session has as many as it may. It is taken,
         and has one seat more until `delete`.
@@ -138,11 +143,12 @@ class SharedResults:
             for one in self._kept:
                 fits = one.kind == kind and one.may_take(stream)
                 if fits and one not in but and one.take():
-                    one.seats += 1
-                    return one
-            held = sum(one.buffer.size_bytes for one in self._kept)
-        if held >= MAX_SHARED_BYTES:
-            return None
+                    if one.is_ours():
+                        one.seats += 1
+                        return one
+                    one.give_back()
+            if sum(one.buffer.size_bytes for one in self._kept) + nbytes > MAX_SHARED_BYTES:
+                return None
         made = _Shared(kind, stream, self, torch, session, *kind)
         made.take()
         with self._lock:
