@@ -23,7 +23,7 @@ fail() {
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
 programs=("$bench")
-for program in kernels/bench/cuda/grouped_bench kernels/bench/cuda/moe_bench server/gemmd client/cli/gemmctl bench/gemmd_bench \
+for program in kernels/bench/cuda/grouped_bench kernels/bench/cuda/moe_bench kernels/bench/cuda/hand_over_bench server/gemmd client/cli/gemmctl bench/gemmd_bench \
   bench/split_bench tests/e2e/gemmd_doomed_client tests/e2e/gemmd_armed_doomed tests/e2e/armed_bench; do
   program=$build/$program
   [ -x "$program" ] && programs+=("$program")
