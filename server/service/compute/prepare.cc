@@ -1,7 +1,5 @@
 #include "server/service/compute/prepare.h"
 
-#include <google/protobuf/io/coded_stream.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -20,8 +18,6 @@
 
 namespace gemmd::server {
 namespace {
-
-using google::protobuf::io::CodedOutputStream;
 
 kernels::HostBytes BytesOf(std::string_view data) {
   return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -184,18 +180,13 @@ absl::StatusOr<RunRequest> CompileToKeep(SessionUse use, std::string_view bytes,
 
 // The ops as the bytes that an ExecuteRequest has them in; empty if they are many, or have data.
 std::string KeyOf(const OpList& ops) {
-  size_t size = 0;
+  std::string key;
   for (const v1::Op& op : ops) {
-    const size_t of_op = op.ByteSizeLong();
-    size += 1 + CodedOutputStream::VarintSize32(static_cast<uint32_t>(of_op)) + of_op;
-    if (op.has_write() || size > RecentPrograms::kMostBytes) return {};
-  }
-  std::string key(size, '\0');
-  auto* at = reinterpret_cast<uint8_t*>(key.data());
-  for (const v1::Op& op : ops) {
-    *at++ = wire::Tag(v1::ExecuteRequest::kOpsFieldNumber, wire::kBytes);
-    at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(op.GetCachedSize()), at);
-    at = op.SerializeWithCachedSizesToArray(at);
+    if (op.has_write()) return {};
+    wire::AppendTag(key, v1::ExecuteRequest::kOpsFieldNumber, wire::kBytes);
+    wire::AppendVarint(key, op.ByteSizeLong());
+    op.AppendToString(&key);
+    if (key.size() > RecentPrograms::kMostBytes) return {};
   }
   return key;
 }

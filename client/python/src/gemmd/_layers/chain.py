@@ -115,7 +115,7 @@ class _Record(TorchFunctionMode):  # type: ignore[misc]
 
 def takes_x_alone(module: Any) -> bool:
     """Whether no caller can give it more, which a layer would not take."""
-    _, *more = inspect.signature(module.forward).parameters.values()
+    more = list(inspect.signature(module.forward).parameters.values())[1:]
     return all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in more)
 
 
