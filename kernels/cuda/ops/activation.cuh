@@ -24,6 +24,9 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
+// The smaller of two floats; NaN if either is.
+__device__ __forceinline__ float MinNaN(float x, float y) { return -ptx::MaxNaN(-x, -y); }
+
 inline constexpr float kMinusLog2E = -1.44269504f;
 
 // x / (1 + 2^t). x is finite below, so that an infinite power gives -0.
@@ -42,32 +45,34 @@ __device__ __forceinline__ float GeluTanh(float x) {
   return OverOnePlusExp2(x, __fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), kCubic, kLinear)));
 }
 
-// x * erfc(t) / 2 of a negative x, t = |x| / sqrt(2), and x less that of a positive one. erfc(t) =
-// e^(-t^2) * q * P(q), q = 1 / (1 + 0.4 t), as kernels/cpu/ops/activate.cc has it.
+// max(x, 0) less |x| * erfc(t) / 2, t = |x| / sqrt(2): nothing cancels where x is negative. erfc(t)
+// = e^(-t^2) * q * P(q), q = 1 / (1 + 0.4 t), as kernels/cpu/ops/activate.cc has it. In u = t *
+// sqrt(log2(e)) the power is of 2 without another factor, and P's coefficients have what is left.
 __device__ __forceinline__ float GeluErf(float x) {
-  const float q = Reciprocal(__fmaf_rn(fabsf(x), 0.4f * 0.707106781f, 1.0f));
-  float p = 0.0400572864f;
-  p = __fmaf_rn(p, q, -0.134432775f);
-  p = __fmaf_rn(p, q, 0.0716591970f);
-  p = __fmaf_rn(p, q, 0.102274772f);
-  p = __fmaf_rn(p, q, 0.0697128820f);
-  p = __fmaf_rn(p, q, 0.197745660f);
-  p = __fmaf_rn(p, q, 0.200753226f);
-  p = __fmaf_rn(p, q, 0.226605299f);
-  p = __fmaf_rn(p, q, 0.225624509f);
-  const float power = Exp2(__fmul_rn(__fmul_rn(x, x), 0.5f * kMinusLog2E));
-  const float tail = __fmul_rn(__fmul_rn(__fmul_rn(0.5f, q), p), power);
-  return __fmul_rn(x, x < 0.0f ? tail : __fadd_rn(1.0f, -tail));
+  // An infinite u would make NaN of what is behind e^(-t^2) = 0.
+  const float u = __fmul_rn(MinNaN(fabsf(x), 3.402823466e38f), 0.849321783f);
+  const float q = Reciprocal(__fmaf_rn(u, 0.333021849f, 1.0f));
+  const float power = Exp2(__fmul_rn(u, -u));
+  float p = 0.0235819258f;
+  p = __fmaf_rn(p, q, -0.0791412517f);
+  p = __fmaf_rn(p, q, 0.0421861298f);
+  p = __fmaf_rn(p, q, 0.0602096692f);
+  p = __fmaf_rn(p, q, 0.0410403237f);
+  p = __fmaf_rn(p, q, 0.116413862f);
+  p = __fmaf_rn(p, q, 0.118184432f);
+  p = __fmaf_rn(p, q, 0.133403674f);
+  p = __fmaf_rn(p, q, 0.132826284f);
+  return __fmaf_rn(-__fmul_rn(u, __fmul_rn(q, power)), p, fmaxf(x, 0.0f));
 }
 
 template <ActivationType kType>
 __device__ __forceinline__ float Activated(float x, float alpha) {
   if constexpr (kType == ActivationType::kNone) return x;
   if constexpr (kType == ActivationType::kRelu) return x < 0.0f ? 0.0f : x;  // NaN stays NaN
+  if constexpr (kType == ActivationType::kGeluErf) return GeluErf(x);
   const float finite_below = ptx::MaxNaN(x, -3.402823466e38f);
   if constexpr (kType == ActivationType::kSilu) return Silu(finite_below, alpha);
-  if constexpr (kType == ActivationType::kGeluTanh) return GeluTanh(finite_below);
-  return GeluErf(finite_below);
+  return GeluTanh(finite_below);
 }
 
 // Calls fn.template operator()<type>(): around a loop, for one branch a run of elements.

@@ -1,6 +1,8 @@
 // The fast kernels: rows are dense and aligned, so that every load is 16 bytes, and each element is
 // read once. Results stay in registers while their block's scale is found.
 
+#include <algorithm>
+
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/gated_math.cuh"
 #include "kernels/cuda/ops/in_turn.cuh"
@@ -18,12 +20,18 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kLanesPerBlock = 8;
 constexpr int kBlocksPerWarp = 32 / kLanesPerBlock;
 
+constexpr int64_t kMostExtent = int64_t{1} << 30;  // of rows and columns, which are counted in int
+// Of an H200, of eight CTAs an SM.
+constexpr int64_t kCtasAtOnce = 132 * 8;
+
 // How a warp's blocks and a CTA's warps lie, and how gate and up do. Halves are a block of 2^62.
 struct Shape {
-  int rows_log2;    // of the blocks of a warp that lie along the rows, 0 or 2
-  int warps_log2;   // of the warps of a CTA that lie along the columns
-  int period_log2;  // not of alternating columns
-  int64_t to_up;    // from a gate to its up, in columns
+  int rows_log2;     // of the blocks of a warp that lie along the rows, 0 or 2
+  int warps_log2;    // of the warps of a CTA that lie along the columns
+  int period_log2;   // not of alternating columns
+  int64_t to_up;     // from a gate to its up, in columns
+  int rows_at_once;  // by the grid; a thread goes on by so many rows, which are, in bytes:
+  int64_t src_step, dst_step, scales_step;
 };
 
 // How gates and ups lie: side by side, apart, or gates without ups.
@@ -36,29 +44,30 @@ struct Pair {
   Chunk<kFrom> first, second;
 };
 
-template <ElementType kFrom, Arrangement kArrangement>
-__device__ __forceinline__ Pair<kFrom> LoadPair(const GatedArgs& args, const Shape& shape,
-                                                int64_t row, int64_t col, bool valid) {
-  if constexpr (kArrangement == Arrangement::kAlone)
-    return {LoadChunk<kFrom>(args.src, row + col, valid), {}};
-  if constexpr (kArrangement == Arrangement::kAlternating) {
-    return {LoadChunk<kFrom>(args.src, row + 2 * col, valid),
-            LoadChunk<kFrom>(args.src, row + 2 * col + Chunk<kFrom>::kElements, valid)};
-  }
+// Where a dst column's gate lies in a row of src.
+template <Arrangement kArrangement>
+__device__ __forceinline__ int64_t GateColumn(const Shape& shape, int64_t col) {
+  if constexpr (kArrangement == Arrangement::kAlone) return col;
+  if constexpr (kArrangement == Arrangement::kAlternating) return 2 * col;
   // Column c of block b is column c of block 2b.
-  const int64_t block = col >> shape.period_log2 << shape.period_log2;
-  const int64_t at = row + block + col;
-  return {LoadChunk<kFrom>(args.src, at, valid),
-          LoadChunk<kFrom>(args.src, at + shape.to_up, valid)};
+  return (col >> shape.period_log2 << shape.period_log2) + col;
 }
 
 template <ElementType kFrom, Arrangement kArrangement>
-__device__ __forceinline__ void Multiply(const GatedArgs& args, const Pair<kFrom>& pair,
-                                         float (&y)[Chunk<kFrom>::kElements]) {
+__device__ __forceinline__ Pair<kFrom> LoadPair(const char* gates, int64_t to_up, bool valid) {
+  const auto first = LoadChunk<kFrom>(gates, 0, valid);
+  if constexpr (kArrangement == Arrangement::kAlone) return {first, {}};
+  if constexpr (kArrangement == Arrangement::kApart) {
+    return {first, LoadChunk<kFrom>(gates, to_up, valid)};
+  }
+  return {first, LoadChunk<kFrom>(gates, Chunk<kFrom>::kElements, valid)};
+}
+
+template <ElementType kFrom, Arrangement kArrangement>
+__device__ __forceinline__ void Multiply(const GatedArgs& args, const Pair<kFrom>& pair, float* y) {
   constexpr int kElements = Chunk<kFrom>::kElements;
   float first[kElements], second[kElements];
   pair.first.Expand(first);
-  if constexpr (kArrangement == Arrangement::kAlone) return ActivateGates(args, first, y);
   pair.second.Expand(second);
   if constexpr (kArrangement == Arrangement::kAlternating) {
     float gate[kElements], up[kElements];
@@ -75,9 +84,30 @@ __device__ __forceinline__ void Multiply(const GatedArgs& args, const Pair<kFrom
   }
 }
 
+// A thread's results in one row. Of gates alone one branch tells the activation for all; pairs
+// would take too many registers so.
+template <ElementType kFrom, Arrangement kArrangement, int kLoads, int kCount>
+__device__ __forceinline__ void MultiplyAll(const GatedArgs& args,
+                                            const Pair<kFrom> (&pairs)[kLoads],
+                                            float (&y)[kCount]) {
+  constexpr int kElements = Chunk<kFrom>::kElements;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    if constexpr (kArrangement != Arrangement::kAlone) {
+      Multiply<kFrom, kArrangement>(args, pairs[i], y + i * kElements);
+    } else {
+      float gates[kElements];
+      pairs[i].first.Expand(gates);
+#pragma unroll
+      for (int j = 0; j < kElements; ++j) y[i * kElements + j] = gates[j];
+    }
+  }
+  if constexpr (kArrangement == Arrangement::kAlone) ActivateGates(args, y, y);
+}
+
 // Results rounded to kTo, in stores of up to 16 bytes.
 template <ElementType kTo, int kCount>
-__device__ __forceinline__ void StoreRounded(void* dst, int64_t element, const float (&y)[kCount]) {
+__device__ __forceinline__ void StoreRounded(char* to, const float* y) {
   constexpr int kPerWord = 4 / ElementBytes(kTo);
   constexpr int kWords = kCount / kPerWord;
   uint32_t words[kWords];
@@ -86,7 +116,6 @@ __device__ __forceinline__ void StoreRounded(void* dst, int64_t element, const f
     words[i] = FromF32(kTo, y[i * kPerWord]);
     if constexpr (kPerWord == 2) words[i] |= FromF32(kTo, y[2 * i + 1]) << 16;
   }
-  char* const to = static_cast<char*>(dst) + element * ElementBytes(kTo);
   if constexpr (kWords == 2) {
     *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
   } else {
@@ -98,22 +127,27 @@ __device__ __forceinline__ void StoreRounded(void* dst, int64_t element, const f
   }
 }
 
-// The codes of results under one scale. A run of four is a chunk of FP32, as Quantize has them.
+// The codes of results of one block.
 template <int kCount>
-__device__ __forceinline__ void StoreQuantised(void* dst, int64_t element, const float (&y)[kCount],
-                                               float scale) {
-  const auto divisor = MakeScaleDivisor(scale);
+__device__ __forceinline__ void StoreQuantised(char* to, const float* y,
+                                               const ScaleDivisor& divisor) {
   uint32_t codes[kCount / 4];
+  if (divisor.lift || !(divisor.scale < kInf)) {  // hardly ever: in one branch
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) {
-    const Chunk<ElementType::kF32> chunk = {
-        make_uint4(__float_as_uint(y[4 * i]), __float_as_uint(y[4 * i + 1]),
-                   __float_as_uint(y[4 * i + 2]), __float_as_uint(y[4 * i + 3]))};
-    uint32_t word[1];
-    chunk.Encode<false>(divisor, word);
-    codes[i] = word[0];
+    for (int i = 0; i < kCount; ++i) {
+      const uint32_t code = QuantizeOne<false>(y[i], divisor) << (i % 4 * 8);
+      codes[i / 4] = i % 4 == 0 ? code : codes[i / 4] | code;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      codes[i / 4] =
+          ptx::E4m3x2FromF32(DivideLifted(y[i], divisor), DivideLifted(y[i + 1], divisor)) |
+          ptx::E4m3x2FromF32(DivideLifted(y[i + 2], divisor), DivideLifted(y[i + 3], divisor))
+              << 16;
+    }
   }
-  StoreCodes(static_cast<uint8_t*>(dst) + element, codes);
+  StoreCodes(reinterpret_cast<uint8_t*>(to), codes);
 }
 
 template <ElementType kFrom, ElementType kTo, Arrangement kArrangement>
@@ -121,7 +155,10 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
     GatedColumns(const __grid_constant__ GatedArgs args, const __grid_constant__ Shape shape) {
   constexpr int kElements = Chunk<kFrom>::kElements;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * kElements);
+  constexpr int kStep = kLanesPerBlock * kElements;  // from a thread's chunk to its next
   constexpr bool kQuantised = kTo == ElementType::kE4M3;
+  // A row's loads are under way while the one in front is computed, where registers allow it.
+  constexpr bool kAhead = kArrangement == Arrangement::kAlone && kFrom != ElementType::kF32;
   RowRange range;
   if (args.range_first) range.Load(args);
   BeginInTurn(args.independent);
@@ -130,54 +167,83 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
   const int part = threadIdx.x % kLanesPerBlock;
   const int slot = threadIdx.x % 32 / kLanesPerBlock;
   const int slot_row = slot & ((1 << shape.rows_log2) - 1);
-  const int slot_block = slot >> shape.rows_log2;
   const int64_t block = ((static_cast<int64_t>(blockIdx.x) << shape.warps_log2) +
                          (warp & ((1 << shape.warps_log2) - 1))) *
                             (kBlocksPerWarp >> shape.rows_log2) +
-                        slot_block;
+                        (slot >> shape.rows_log2);
   const int64_t col0 = block * kQuantBlock + part * kElements;
-  const int64_t row_step = (kWarps >> shape.warps_log2) << shape.rows_log2;
-  const int64_t first =
-      blockIdx.y * row_step + ((warp >> shape.warps_log2) << shape.rows_log2) + slot_row;
+  const int left = static_cast<int>(args.n - col0);  // columns
+  const bool has_block = block * kQuantBlock < args.n;
+  const int first =
+      static_cast<int>(blockIdx.y) * ((kWarps >> shape.warps_log2) << shape.rows_log2) +
+      ((warp >> shape.warps_log2) << shape.rows_log2) + slot_row;
+  const int rows = static_cast<int>(args.rows);
+  int64_t from_row[kLoads];  // of a chunk's gates to its row's begin, bytes
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    from_row[i] = GateColumn<kArrangement>(shape, col0 + i * kStep) * ElementBytes(kFrom);
+  }
   for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
+    const char* src = static_cast<const char*>(args.src) +
+                      (batch * args.src_batch + first * args.src_row) * ElementBytes(kFrom);
+    char* dst = static_cast<char*>(args.dst) +
+                (batch * args.dst_batch + first * args.dst_row + col0) * ElementBytes(kTo);
+    char* scale_at = reinterpret_cast<char*>(args.scales + batch * args.scales_batch +
+                                             first * args.scales_row + block * args.scales_block);
+    const auto is_valid = [&](int row) {
+      return row < rows && range.Has(row) &&
+             (args.owners == nullptr || args.owners[batch * args.rows + row] >= 0);
+    };
+    // What lies behind n is 0, and so are its results.
+    const auto load = [&](bool valid, Pair<kFrom>(&pairs)[kLoads]) {
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        pairs[i] = LoadPair<kFrom, kArrangement>(src + from_row[i], shape.to_up,
+                                                 valid && i * kStep < left);
+      }
+    };
+    Pair<kFrom> pairs[kLoads];
+    bool valid = is_valid(first);
+    load(valid, pairs);
     // Every lane of a warp goes as many rounds as its first: all take part in the shuffles.
-    for (int64_t row = first; row - slot_row < args.rows; row += gridDim.y * row_step) {
-      const int64_t src_row = batch * args.src_batch + row * args.src_row;
-      const int64_t dst_row = batch * args.dst_batch + row * args.dst_row;
-      const bool valid = row < args.rows && range.Has(row) &&
-                         (args.owners == nullptr || args.owners[batch * args.rows + row] >= 0);
-      Pair<kFrom> pairs[kLoads];
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int64_t col = col0 + i * kLanesPerBlock * kElements;
-        pairs[i] = LoadPair<kFrom, kArrangement>(args, shape, src_row, col, valid && col < args.n);
+    for (int row = first; row - slot_row < rows; row += shape.rows_at_once) {
+      src += shape.src_step;
+      Pair<kFrom> next[kLoads];
+      bool next_valid = false;
+      if constexpr (kAhead) {
+        next_valid = is_valid(row + shape.rows_at_once);
+        load(next_valid, next);
       }
-      float y[kLoads][kElements];
-      float amax = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int64_t col = col0 + i * kLanesPerBlock * kElements;
-        Multiply<kFrom, kArrangement>(args, pairs[i], y[i]);
-        if (!valid || col >= args.n) continue;
-        if constexpr (kQuantised) {
-#pragma unroll
-          for (int j = 0; j < kElements; ++j) amax = AddMagnitude<false>(amax, y[i][j]);
-        } else {
-          StoreRounded<kTo>(args.dst, dst_row + col, y[i]);
-        }
-      }
-      if constexpr (kQuantised) {
-        const float scale = ScaleOf<false>(MaxOverLanes<kLanesPerBlock>(amax));
-        if (!valid || block * kQuantBlock >= args.n) continue;
-        if (part == 0) {
-          args.scales[batch * args.scales_batch + row * args.scales_row +
-                      block * args.scales_block] = scale;
-        }
+      float y[kLoads * kElements];
+      MultiplyAll<kFrom, kArrangement>(args, pairs, y);
+      const auto store = [&](auto store_chunk) {
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) {
-          const int64_t col = col0 + i * kLanesPerBlock * kElements;
-          if (col < args.n) StoreQuantised(args.dst, dst_row + col, y[i], scale);
+          if (i * kStep < left) store_chunk(dst + i * kStep * ElementBytes(kTo), y + i * kElements);
         }
+      };
+      if constexpr (kQuantised) {
+        float amax = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kLoads * kElements; ++i) amax = AddMagnitude<false>(amax, y[i]);
+        const float scale = ScaleOf<false>(MaxOverLanes<kLanesPerBlock>(amax));
+        if (valid && has_block) {
+          if (part == 0) *reinterpret_cast<float*>(scale_at) = scale;
+          const ScaleDivisor divisor = MakeScaleDivisor(scale);
+          store([&](char* to, const float* of) { StoreQuantised<kElements>(to, of, divisor); });
+        }
+      } else if (valid) {
+        store([&](char* to, const float* of) { StoreRounded<kTo, kElements>(to, of); });
+      }
+      dst += shape.dst_step;
+      scale_at += shape.scales_step;
+      if constexpr (kAhead) {
+        valid = next_valid;
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) pairs[i] = next[i];
+      } else {
+        valid = is_valid(row + shape.rows_at_once);
+        load(valid, pairs);
       }
     }
   }
@@ -185,7 +251,8 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
 }
 
 Shape ShapeOf(const GatedArgs& args) {
-  Shape shape = {args.rows >= kBlocksPerWarp ? 2 : 0, 0, 62, args.period};
+  Shape shape = {
+      .rows_log2 = args.rows >= kBlocksPerWarp ? 2 : 0, .period_log2 = 62, .to_up = args.period};
   if (args.period != args.n) {
     shape.period_log2 = 0;
     while (int64_t{1} << shape.period_log2 < args.period) ++shape.period_log2;
@@ -197,11 +264,18 @@ Shape ShapeOf(const GatedArgs& args) {
 
 template <ElementType kFrom, ElementType kTo>
 cudaError_t LaunchFast(const GatedArgs& args, cudaStream_t stream) {
-  const Shape shape = ShapeOf(args);
+  Shape shape = ShapeOf(args);
   const int64_t columns = (int64_t{kQuantBlock} * (kBlocksPerWarp >> shape.rows_log2))
                           << shape.warps_log2;
   const int64_t rows = (kWarps >> shape.warps_log2) << shape.rows_log2;
-  const dim3 grid = GridOf(CeilDiv(args.n, columns), CeilDiv(args.rows, rows), args.batch);
+  const int64_t across = CeilDiv(args.n, columns);
+  // No more than run at once: a thread then goes on to other rows, and finds its columns once.
+  const int64_t at_once = CeilDiv(kCtasAtOnce, across * args.batch);
+  const dim3 grid = GridOf(across, std::min(CeilDiv(args.rows, rows), at_once), args.batch);
+  shape.rows_at_once = static_cast<int>(grid.y * rows);
+  shape.src_step = shape.rows_at_once * args.src_row * ElementBytes(kFrom);
+  shape.dst_step = shape.rows_at_once * args.dst_row * ElementBytes(kTo);
+  shape.scales_step = shape.rows_at_once * args.scales_row * int64_t{sizeof(float)};
   const auto kernel = args.alone         ? GatedColumns<kFrom, kTo, Arrangement::kAlone>
                       : args.period == 1 ? GatedColumns<kFrom, kTo, Arrangement::kAlternating>
                                          : GatedColumns<kFrom, kTo, Arrangement::kApart>;
@@ -236,7 +310,7 @@ bool Chunked(const GatedArgs& args) {
          (args.batch == 1 || (divides(args.src_batch) && divides(args.dst_batch))) &&
          reinterpret_cast<uintptr_t>(args.src) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(args.dst) % (dst_bytes < 16 ? dst_bytes : 16) == 0 &&
-         args.n <= kMaxGridX * kQuantBlock;
+         args.n < kMostExtent && args.rows < kMostExtent;
 }
 
 }  // namespace

@@ -22,9 +22,6 @@ struct RowRange {
   __device__ __forceinline__ bool Has(int64_t row) const { return row >= begin && row < end; }
 };
 
-// The smaller of two floats; NaN if either is.
-__device__ __forceinline__ float MinNaN(float x, float y) { return -ptx::MaxNaN(-x, -y); }
-
 // y[i] = activation(gate[i]) * (up[i] + up_offset), both clamped first. Operations are rounded one
 // by one, as in activation.cuh.
 template <int kCount>

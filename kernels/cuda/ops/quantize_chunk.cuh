@@ -90,7 +90,7 @@ struct Chunk {
         float quotient[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          quotient[j] = kNarrow ? DivideNarrowLifted(part[j], d) : DivideLifted(part[j], d);
+          quotient[j] = DivideLifted(part[j], d);
         }
         codes[i] = ptx::E4m3x2FromF32(quotient[0], quotient[1]) |
                    ptx::E4m3x2FromF32(quotient[2], quotient[3]) << 16;
@@ -114,7 +114,7 @@ struct Chunk {
     uint32_t bits[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float quotient = kNarrow ? DivideNarrowLifted(x[j], d) : DivideLifted(x[j], d);
+      const float quotient = DivideLifted(x[j], d);
       bits[j] = __float_as_uint(__fadd_rn(quotient, 0x1.8p23f));
     }
     return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),

@@ -56,10 +56,11 @@ __device__ __forceinline__ float MaxOverLanes(float amax) {
   return amax;
 }
 
-// A divisor with what makes exact division by it cheap: Divide() is IEEE division to nearest, in
-// five multiply-adds. Two corrections of x * (1/s) give the correctly rounded quotient whenever
-// 1/s is correctly rounded and the remainders are exact (Markstein 1990). Remainders of a tiny s
-// would be subnormal and lose bits, so both sides are then multiplied by 2^64 first.
+// A divisor with what makes division by it cheap: x * (1/s) and one correction, three
+// multiply-adds. The quotient may be a last place off the nearest, but E4M3, E5M2 and INT8 round it
+// to the code of the nearest: for each mantissa of s, the x around each tie of theirs were tried.
+// The remainder of a tiny s would be subnormal and lose bits, so both sides are then multiplied by
+// 2^64 first.
 struct ScaleDivisor {
   float scale;
   float negative_reciprocal;
@@ -84,15 +85,6 @@ __device__ __forceinline__ ScaleDivisor MakeScaleDivisor(float scale) {
 // a quotient below 2^-11 may be inexact (it becomes 0). The order of the terms keeps -0 negative.
 __device__ __forceinline__ float DivideLifted(float x, const ScaleDivisor& d) {
   const float guess = x * -d.negative_reciprocal;
-  const float closer = __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
-  return __fmaf_rn(__fmaf_rn(closer, d.scale, -x), d.negative_reciprocal, closer);
-}
-
-// With one correction, for E4M3 and INT8 and an x and a largest magnitude of at most 11 significant
-// bits, as BF16's and FP16's: the same codes, by trying all pairs of them (the contract suite does,
-// too).
-__device__ __forceinline__ float DivideNarrowLifted(float x, const ScaleDivisor& d) {
-  const float guess = x * -d.negative_reciprocal;
   return __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
 }
 
@@ -105,9 +97,13 @@ __device__ __forceinline__ float Divide(float x, const ScaleDivisor& d) {
 template <bool kI8>
 __device__ __forceinline__ float ScaleOf(float amax) {
   constexpr float kMaxFinite = kI8 ? 127.0f : 448.0f;
+  constexpr float kReciprocal = 1.0f / kMaxFinite;
   if (!(amax < kInf)) return __uint_as_float(0x7fc00000u);
   if (amax == 0.0f) return 1.0f;
-  return fmaxf(__fdiv_rn(amax, kMaxFinite), 0x1p-126f);
+  // The nearest quotient (Markstein 1990; tried for each mantissa), but of subnormal remainders.
+  if (amax < 0x1p-60f) return fmaxf(__fdiv_rn(amax, kMaxFinite), 0x1p-126f);
+  const float guess = __fmul_rn(amax, kReciprocal);
+  return __fmaf_rn(__fmaf_rn(guess, -kMaxFinite, amax), kReciprocal, guess);
 }
 
 // An element of an E4M3 block whose scale is NaN: NaN, with its own sign only if it was NaN itself.

@@ -84,8 +84,37 @@ TEST_P(ContractTest, QuantizesByTheLargestMagnitudeOfEachBlock) {
   }
 }
 
-// Kernels divide by way of a reciprocal, and correct it no more often than 16-bit elements need:
-// all pairs of BF16's mantissas, element and largest magnitude, and some of FP16's.
+// Kernels divide by way of a reciprocal and correct it once, which finds the nearest quotient's
+// code but not always the quotient: elements a few last places around each of the codes' ties.
+TEST_P(ContractTest, RoundsFp32ElementsAroundTheTiesOfCodesExactly) {
+  constexpr int64_t kRows = GEMMD_SANITIZED ? 24 : 192;
+  for (const DType to : kTargets) {
+    if (!Takes()) continue;
+    Scene scene;
+    SCOPED_TRACE(Name(to));
+    std::vector<float> ties;
+    for (uint32_t code = 0; DecodeReference(to, code) < Info(to).max_finite; ++code) {
+      ties.push_back(
+          static_cast<float>((DecodeReference(to, code) + DecodeReference(to, code + 1)) / 2));
+    }
+    const auto k = static_cast<int64_t>(ties.size()) * 5 + 1;
+    const QuantizeOp op =
+        MakeQuantize(scene, DType::kF32, to, MakeDims({kRows, k}), ScaleGranularity::kPerRow);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float largest = std::uniform_real_distribution<float>(0.5f, 2.0f)(scene.random());
+      const float scale = largest / static_cast<float>(Info(to).max_finite);
+      scene.Set(op.src, {row, 0}, largest);
+      for (int64_t i = 1; i < k; ++i) {
+        const float x = ties[static_cast<size_t>((i - 1) / 5)] * scale;
+        const auto nudged = std::bit_cast<uint32_t>(x) + static_cast<uint32_t>((i - 1) % 5) - 2;
+        scene.Set(op.src, {row, i}, std::min(std::bit_cast<float>(nudged), largest));
+      }
+    }
+    Check(scene, executor(), op);
+  }
+}
+
+// All pairs of BF16's mantissas, element and largest magnitude, and some of FP16's.
 TEST_P(ContractTest, DividesSixteenBitElementsExactly) {
   struct Mantissas {
     DType dtype;

@@ -23,6 +23,7 @@ constexpr ElementType kTargets[] = {ElementType::kF32, ElementType::kBF16, Eleme
 struct Shape {
   int64_t batch, rows, n, period;
   int64_t padding = 0;  // columns behind each row of src and dst
+  bool alone = false;   // gates, without ups
 };
 
 // Everything that a launch writes, poisoned before.
@@ -55,7 +56,7 @@ Written Run(GatedArgs args, const Shape& shape,
 void ExpectFastEqualsAny(ElementType from, ElementType to, ActivationType activation,
                          const Shape& shape) {
   Scene scene;
-  const int64_t row = 2 * shape.n + shape.padding;
+  const int64_t row = (shape.alone ? 1 : 2) * shape.n + shape.padding;
   const TensorRef values =
       scene.Random(static_cast<DType>(from), MakeDims({shape.batch * shape.rows, row}));
   const DeviceBuffer src(scene.slots()[values.slot]);
@@ -69,6 +70,7 @@ void ExpectFastEqualsAny(ElementType from, ElementType to, ActivationType activa
   args.src_batch = shape.rows * row;
   args.dst_type = to;
   args.period = shape.period;
+  args.alone = shape.alone;
   args.activation = activation;
   args.up_offset = 0.25f;
   args.limit = shape.rows % 2 == 0 ? 0.5f : 0.0f;
@@ -93,10 +95,30 @@ TEST(GatedGpuTest, FastKernelsGiveTheBitsOfTheOneThatTakesAnything) {
                                    {1, 9, 256, 8},
                                    {3, 2, 200, 200},
                                    {1, 33, 128, 16},
-                                   {1, 2, 8, 8}}) {
+                                   {1, 2, 8, 8},
+                                   {1, 16, 1024, 0, 8, true},
+                                   {2, 7, 136, 0, 0, true}}) {
           ExpectFastEqualsAny(from, to, static_cast<ActivationType>(activation), shape);
           if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+// More rows than CTAs that run at once have: a thread goes on from row to row, of which some are
+// cut off at the end.
+TEST(GatedGpuTest, GoesOnToRowsBehindThoseThatRunAtOnce) {
+  GEMMD_REQUIRE_DEVICE();
+  for (ElementType from : kSources) {
+    for (ElementType to : kTargets) {
+      for (const Shape& shape : {Shape{1, 9001, 520, 520, 8},
+                                 {1, 9001, 520, 1},
+                                 {2, 4999, 512, 128},
+                                 {1, 9001, 520, 0, 8, true},
+                                 {2, 4999, 1032, 0, 0, true}}) {
+        ExpectFastEqualsAny(from, to, ActivationType::kGeluErf, shape);
+        if (HasFatalFailure()) return;
       }
     }
   }
