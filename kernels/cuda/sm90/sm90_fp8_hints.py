@@ -13,6 +13,9 @@ another warp waits for no more than a group. docs/lab/kernels.md has what that b
 A gradient's promotion has an FMUL beside each FFMA, and that of INT8's block scales a conversion. There only the yields are
 set, at every so many instructions.
 
+Arithmetic of results has FFMAs of the same form, a division's and an activation's: those follow what they read at the least
+distance, and ptxas' hints, which see to that, stay.
+
 An instruction of sm_90 has 128 bits. From bit 105 on they are hints: 4 of clocks to stall, 1 that is 0 to yield, 3 and 3
 of barriers to set, 6 of barriers to wait for, 4 of operands to cache. What is cached stands in for that operand of the
 warp's next instruction, whatever register that names, so only a next FFMA by the same scale makes it right.
@@ -30,6 +33,9 @@ FMUL_CLOCKS = 4  # until its result may be read
 NO_BARRIER = 7
 CACHE_B = 2
 I2FP = 0x245  # a 32-bit integer to FP32
+MAKERS = (0x008, 0x009, 0x020, 0x021, 0x023, 0x181, 0x184)  # FSEL, FMNMX, FMUL, FADD, FFMA, LDG, LDS: low 9 bits of any form
+NEAR = 48  # instructions in front of one that reads it; what promotion reads is older by far
+FEWEST = 16  # of a loop's promotion
 GAP = 5  # instructions of other kinds that a run may have between two FFMAs
 
 
@@ -43,8 +49,17 @@ class Instruction:
 
     def promotes(self):
         """Adds to its own target, sets no barrier, and need not stall for what follows."""
-        return (self.low & 0xFFFF == FFMA and self.high & 0xFF == self.low >> 16 & 0xFF and self.field(8, 33) == 0
+        return (self.low & 0xFFFF == FFMA and self.high & 0xFF == self.target() and self.field(8, 33) == 0
                 and self.field(46, 6) == NO_BARRIER << 3 | NO_BARRIER and self.field(41, 4) <= 2)
+
+    def product(self):
+        return self.low >> 24 & 0xFF
+
+    def target(self):
+        return self.low >> 16 & 0xFF
+
+    def makes_number(self):
+        return self.low & 0x1FF in MAKERS
 
     def takes_turns(self):
         """Belongs to a promotion of more than FFMAs, and need not stall for what follows."""
@@ -117,7 +132,7 @@ def set_turns(image, at, size, turn):
 def set_hints(image, at, size, group):
     code = [Instruction(image, at + i) for i in range(0, size, 16)]
     place, last = 0, -GAP
-    for i in (i for i, instruction in enumerate(code) if instruction.promotes()):
+    for i in promotions(code):
         place = place + 1 if i - last <= GAP else 1
         last = i
         yields = place % group == 0
@@ -125,6 +140,20 @@ def set_hints(image, at, size, group):
         caches = not yields and same_scale_follows(code, i)
         code[i].set_hints(yields, CACHE_B if caches else 0, stall)
         struct.pack_into("<Q", image, code[i].at + 8, code[i].high)
+
+
+def promotions(code):
+    """Indices of the FFMAs that promote: many together, whose product and target were not made just in front."""
+    runs = [[]]
+    for i, x in enumerate(code):
+        reads = (x.product(), x.target())
+        if not x.promotes() or any(
+                y.makes_number() and not y.promotes() and y.target() in reads for y in code[max(i - NEAR, 0):i]):
+            continue
+        if runs[-1] and i - runs[-1][-1] > NEAR:
+            runs.append([])
+        runs[-1].append(i)
+    return [i for run in runs if len(run) >= FEWEST for i in run]
 
 
 def same_scale_follows(code, i):
@@ -138,7 +167,8 @@ def may_be_counted_on(code, i):
 
 def show(image):
     for kernel, at, size in kernels(image):
-        promoting = [x for x in (Instruction(image, at + i) for i in range(0, size, 16)) if x.promotes()]
+        code = [Instruction(image, at + i) for i in range(0, size, 16)]
+        promoting = [code[i] for i in promotions(code)]
         print(f"{kernel:#x}: {len(promoting)} FFMAs promote, {sum(x.field(58, 4) == CACHE_B for x in promoting)} cached")
 
 

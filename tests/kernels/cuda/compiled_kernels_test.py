@@ -4,6 +4,7 @@ SCRIPT is sm90_fp8_hints.py.
 """
 
 import importlib.util
+import struct
 import sys
 import unittest
 
@@ -145,6 +146,33 @@ class HintsTest(unittest.TestCase):
                 self.assertLessEqual(since, longest, f"{name:#x}")
                 if instruction.field(45, 1) == 0:
                     since = 0
+
+
+class PromotionsTest(unittest.TestCase):
+    """What is arithmetic of results, and not a promotion, keeps ptxas' stalls: it reads what was made just in front."""
+
+    FMUL, LOAD = 0x7220, 0x7981
+
+    def made(self, opcode, target, product=0xFF, scale=0xFF, addend=0xFF):
+        low = opcode | target << 16 | product << 24 | scale << 32
+        high = addend | (HINTS.NO_BARRIER << 3 | HINTS.NO_BARRIER) << 46 | 2 << 41
+        return HINTS.Instruction(struct.pack("<QQ", low, high), 0)
+
+    def promotion(self, count):
+        return [self.made(HINTS.FFMA, i, 100 + i, 99, i) for i in range(count)]
+
+    def test_a_loops_ffmas_promote(self):
+        self.assertEqual(HINTS.promotions(self.promotion(32)), list(range(32)))
+
+    def test_few_do_not(self):
+        self.assertEqual(HINTS.promotions(self.promotion(HINTS.FEWEST - 1)), [])
+
+    def test_a_quotient_and_its_correction_do_not(self):
+        for opcode in (self.FMUL, self.LOAD):
+            code = []
+            for i in range(32):
+                code += [self.made(opcode, i), self.made(opcode, 100 + i)] + self.promotion(32)[i:i + 1]
+            self.assertEqual(HINTS.promotions(code), [])
 
 
 if __name__ == "__main__":

@@ -244,6 +244,7 @@ TEST_F(GateGpuTest, GatesAloneHaveTheBitsOfAProductAndGated) {
         op.bias.reset();
       }
     }
+    ++activation;  // there are as many shapes as activations: each comes with others next time
   }
 }
 
