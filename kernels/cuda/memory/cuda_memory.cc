@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/memory/returned.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -105,6 +106,7 @@ class MemorySpace::Shared final : public Memory {
       : space_(space), host_(std::move(host)), address_(address) {}
   ~Shared() override {
     space_.fence_.Check(cudaSetDevice(space_.ordinal_), "choosing the device").IgnoreError();
+    CountMemoryReturn();
     // Before the mapping goes: the device must not keep pages that others get.
     space_.fence_.Check(cudaHostUnregister(host_->address()), "unpinning shared memory")
         .IgnoreError();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/memory/returned.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -29,6 +30,7 @@ absl::StatusOr<std::byte*> Heap::Allocate(int64_t bytes) {
 void Heap::Free(std::byte* address) {
   // On a fenced device both fail, and the memory is lost until the process ends.
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
+  CountMemoryReturn();
   fence_.Check(cudaFree(address), "freeing device memory").IgnoreError();
 }
 

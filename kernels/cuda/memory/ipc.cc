@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/driver_function.h"
 #include "kernels/cuda/memory/heap.h"
+#include "kernels/cuda/memory/returned.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -155,6 +156,7 @@ absl::StatusOr<IpcMapping> IpcMapping::Open(const DeviceHandle& handle, const Ip
 IpcMapping::~IpcMapping() {
   if (base_ == nullptr) return;
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
+  CountMemoryReturn();
   fence_.Check(cudaIpcCloseMemHandle(base_), "unmapping another process's memory").IgnoreError();
 }
 

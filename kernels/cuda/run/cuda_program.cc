@@ -10,6 +10,7 @@
 #include "kernels/cpu/stream_copy.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/memory/output_memory.h"
+#include "kernels/cuda/memory/returned.h"
 #include "kernels/cuda/ops/op_cost.h"
 #include "kernels/cuda/run/program_op.h"
 #include "kernels/grouping.h"
@@ -106,6 +107,7 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   if (!touches.ok()) return Annotate(touches.status(), tasks_.size() - 1, op);
   touches_.push_back({*std::move(touches)});
   AddNeeds(task);
+  by_engine_ += task.by_engine;
   steps_.push_back({Name(op), MainTensor(op).dtype, *choice, Flops(op), Bytes(op)});
   estimated_seconds_ += choice->estimated_seconds;
   return absl::OkStatus();
@@ -244,7 +246,9 @@ CudaProgram::Key CudaProgram::AddressesOf(SlotAddresses slots, std::byte* scratc
 }
 
 GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
-  return {.program = serial_, .addresses = AddressesOf(slots, scratch)};
+  return {.program = serial_,
+          .addresses = AddressesOf(slots, scratch),
+          .returns = by_engine_ > 0 ? MemoryReturns().load(std::memory_order_relaxed) : 0};
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -135,7 +135,8 @@ class CudaProgram final : public Program {
   // Whether replaying it as a graph is worth while. Not of programs that are timed: their ops take
   // so long that launching them is nothing, and a graph has no place for the events between them.
   // Of one op it is, too: a kernel's launch takes the host longer than a graph's.
-  bool capturable() const { return !timed_ && !steps_.empty(); }
+  // Of moves by the copy engine alone it is not.
+  bool capturable() const { return !timed_ && by_engine_ < steps_.size(); }
   // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
   bool ends_with_kernel() const { return ends_with_kernel_; }
   uint64_t serial() const { return serial_; }  // never another program's of this process
@@ -254,6 +255,7 @@ class CudaProgram final : public Program {
   bool timed_ = false;
   bool ends_with_kernel_ = false;
   int matmuls_ = 0;
+  size_t by_engine_ = 0;  // ops that the copy engine may do
   int grouped_ = 0;
   int k_grouped_ = 0;
   int64_t scratch_bytes_ = 0;

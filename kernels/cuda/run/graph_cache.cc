@@ -6,6 +6,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda/memory/returned.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 uint64_t HashOf(const GraphKey& key) {
   const absl::string_view bytes(reinterpret_cast<const char*>(key.addresses.data()),
                                 key.addresses.size() * sizeof(key.addresses[0]));
-  return absl::HashOf(key.program, bytes, key.signal);
+  return absl::HashOf(key.program, bytes, key.signal, key.returns);
 }
 
 }  // namespace
@@ -34,6 +35,11 @@ std::shared_ptr<CachedGraph> GraphCache::Find(const GraphKey& key) {
   return nullptr;
 }
 
+bool GraphCache::IsGone(const Entry& entry) {
+  const uint64_t returns = entry.key.returns;
+  return entry.program.expired() || (returns != 0 && returns != MemoryReturns());
+}
+
 GraphCache::Entries::iterator GraphCache::Forget(Entries::iterator entry) {
   nodes_ -= entry->nodes;
   io_bytes_ -= entry->graph->io_bytes;
@@ -49,7 +55,7 @@ bool GraphCache::Fits(int64_t nodes, int64_t io_bytes) const {
 bool GraphCache::MakeRoom(int64_t nodes, int64_t io_bytes) {
   if (nodes > kMaxNodes || io_bytes > kMaxIoBytes) return false;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
-    entry = entry->program.expired() ? Forget(entry) : std::next(entry);
+    entry = IsGone(*entry) ? Forget(entry) : std::next(entry);
   }
   while (!Fits(nodes, io_bytes)) {
     if (launches_ - entries_.front().used < kYoung) return false;

@@ -28,6 +28,7 @@ struct GraphKey {
   uint64_t program = 0;                     // CudaProgram::serial
   std::vector<const std::byte*> addresses;  // of the slots, and of the scratch
   const std::byte* signal = nullptr;        // that it sets by itself; with CachedGraph::stamps
+  uint64_t returns = 0;  // MemoryReturns() if it has copies by the engine, else 0
   friend bool operator==(const GraphKey&, const GraphKey&) = default;
 };
 
@@ -62,7 +63,7 @@ class GraphCache {
   std::shared_ptr<CachedGraph> Find(const GraphKey& key);
 
   // Whether a graph of so many nodes and bytes may be added, after forgetting old ones if need be.
-  // Forgets those of programs that are gone.
+  // Forgets those of programs that are gone, and whose copies' memory may be.
   bool MakeRoom(int64_t nodes, int64_t io_bytes);
 
   // Adds what MakeRoom made room for. `program` is not kept alive.
@@ -87,6 +88,7 @@ class GraphCache {
   using Entries = std::list<Entry>;
   using ByHash = std::unordered_multimap<uint64_t, Entries::iterator>;
 
+  static bool IsGone(const Entry& entry);
   Entries::iterator Forget(Entries::iterator entry);
   bool Fits(int64_t nodes, int64_t io_bytes) const;
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/run/graph_cache.h"
 
 #include "gtest/gtest.h"
+#include "kernels/cuda/memory/returned.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -55,6 +56,22 @@ TEST_F(GraphCacheTest, TellsTheWordsThatRunsSetApart) {
   EXPECT_EQ(cache_.Find(key), one);
   EXPECT_EQ(cache_.Find(other), two);
   EXPECT_EQ(cache_.Find(Key(1)), nullptr);
+}
+
+// Their copies would still be the old memory's.
+TEST_F(GraphCacheTest, GraphsWithCopiesGoWhenMemoryDoes) {
+  GraphKey key = Key(1);
+  key.returns = MemoryReturns();
+  const auto kernels = Add(Key(1));
+  const auto copies = Add(key);
+  EXPECT_EQ(cache_.Find(key), copies);
+  CountMemoryReturn();
+  key.returns = MemoryReturns();
+  EXPECT_EQ(cache_.Find(key), nullptr);
+  EXPECT_EQ(cache_.Find(Key(1)), kernels);
+  const auto again = Add(key);
+  EXPECT_EQ(cache_.size(), 2);  // room was made: the old one is forgotten
+  EXPECT_EQ(cache_.Find(key), again);
 }
 
 TEST_F(GraphCacheTest, GivesInlineBytesToOneRunAtATime) {
