@@ -135,8 +135,8 @@ class CudaProgram final : public Program {
   // Whether replaying it as a graph is worth while. Not of programs that are timed: their ops take
   // so long that launching them is nothing, and a graph has no place for the events between them.
   // Of one op it is, too: a kernel's launch takes the host longer than a graph's.
-  // Of moves by the copy engine alone it is not.
-  bool capturable() const { return !timed_ && by_engine_ < steps_.size(); }
+  // One move by the copy engine is no quicker.
+  bool capturable() const { return !timed_ && steps_.size() > (by_engine_ > 0 ? 1 : 0); }
   // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
   bool ends_with_kernel() const { return ends_with_kernel_; }
   uint64_t serial() const { return serial_; }  // never another program's of this process
