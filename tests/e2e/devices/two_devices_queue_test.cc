@@ -117,7 +117,8 @@ TEST_F(TwoDevicesQueueTest, OneBatchAtATimeIsQueuedWhenEachTouchesAnotherDevice)
   }
   int looks = 0;
   while (looks < 3 || HoldingsOf(daemon_).programs > 0) {
-    ASSERT_LE(HoldingsOf(daemon_).programs, 1);
+    // One runs, and the one before it may not be let go of yet. All six would be there otherwise.
+    ASSERT_LE(HoldingsOf(daemon_).programs, 2);
     if (++looks == 20) break;
   }
   EXPECT_TRUE(queue.Close().ok());
