@@ -89,6 +89,27 @@ COPIED:
 END:
   ret;
 }
+
+.visible .entry gemmd_ring(
+    .param .u64 to_address, .param .u64 from_address,
+    .param .u64 chunk_count, .param .u64 gate_address,
+    .param .u64 done_address)
+    .maxntid 1, 1, 1
+{
+  .reg .b32 %value;
+  .reg .b64 %gate, %done;
+
+  ld.param.u64 %gate, [gate_address];
+  ld.param.u64 %done, [done_address];
+  cvta.to.global.u64 %gate, %gate;
+  cvta.to.global.u64 %done, %done;
+  griddepcontrol.wait;
+  mov.u32 %value, 0;
+  st.relaxed.sys.global.u32 [%done], %value;
+  mov.u32 %value, 1;
+  st.release.sys.global.u32 [%gate], %value;
+  ret;
+}
 )ptx";
 
 }  // namespace gemmd::armed

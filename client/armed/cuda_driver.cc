@@ -253,38 +253,40 @@ Outcome CudaDriver::Fill(CudaStream stream, uint64_t to, uint8_t value, size_t s
   return code == 0 ? Outcome() : Failed(code, "cuMemsetD8Async");
 }
 
-CudaFunction CudaDriver::CopyKernelFor(CudaContext context) const {
+RingKernels CudaDriver::RingKernelsFor(CudaContext context) const {
   if (calls_.load_module == nullptr || calls_.function_of == nullptr || calls_.launch == nullptr) {
-    return nullptr;
+    return {};
   }
   // Of each context once: a process may open many sessions.
   static std::mutex mu;
-  static auto* const known = new std::vector<std::pair<CudaContext, CudaFunction>>;
+  static auto* const known = new std::vector<std::pair<CudaContext, RingKernels>>;
   const std::lock_guard lock(mu);
-  for (const auto& [of, kernel] : *known) {
-    if (of == context) return kernel;
+  for (const auto& [of, kernels] : *known) {
+    if (of == context) return kernels;
   }
-  if (calls_.push(context) != 0) return nullptr;
+  if (calls_.push(context) != 0) return {};
   CudaModule module = nullptr;  // lives as long as the context
-  CudaFunction kernel = nullptr;
+  RingKernels kernels;
   if (calls_.load_module(&module, kCopyKernelPtx) != 0 ||
-      calls_.function_of(&kernel, module, kCopyKernelName) != 0) {
-    kernel = nullptr;  // of a GPU older than Hopper
+      calls_.function_of(&kernels.copy_and_ring, module, kCopyKernelName) != 0 ||
+      calls_.function_of(&kernels.ring, module, kRingKernelName) != 0) {
+    kernels = {};  // of a GPU older than Hopper
   }
   CudaContext popped;
   (void)calls_.pop(&popped);
-  known->emplace_back(context, kernel);
-  return kernel;
+  known->emplace_back(context, kernels);
+  return kernels;
 }
 
 // Outside of captures it may overlap the end of the kernel before it. A graph takes such a launch
 // behind a kernel alone, and nobody knows which node stands in front.
-Outcome CudaDriver::CopyAndRing(CudaStream stream, CudaFunction kernel,
+Outcome CudaDriver::CopyAndRing(CudaStream stream, const RingKernels& kernels,
                                 const HandOver& what) const {
   HandOver to_pass = what;
   uint64_t chunks = what.size_bytes / kCopyChunkBytes;
   void* arguments[] = {&to_pass.to, &to_pass.from, &chunks, &to_pass.gate, &to_pass.done};
-  const unsigned threads = CopyThreads(chunks);
+  const CudaFunction kernel = chunks > 0 ? kernels.copy_and_ring : kernels.ring;
+  const unsigned ctas = chunks > 0 ? kCopyCtas : 1, threads = chunks > 0 ? CopyThreads(chunks) : 1;
   int capturing = 1;
   if (calls_.launch_ex != nullptr && calls_.is_capturing != nullptr &&
       calls_.is_capturing(stream, &capturing) != 0) {
@@ -293,11 +295,11 @@ Outcome CudaDriver::CopyAndRing(CudaStream stream, CudaFunction kernel,
   int code = 0;
   if (capturing == 0) {
     LaunchAttribute overlap = {.id = kProgrammaticSerialization, .value = 1};
-    const LaunchConfig config = {{kCopyCtas, 1, 1}, {threads, 1, 1}, 0, stream, &overlap, 1};
+    const LaunchConfig config = {{ctas, 1, 1}, {threads, 1, 1}, 0, stream, &overlap, 1};
     code = calls_.launch_ex(&config, kernel, arguments, nullptr);
   } else {
-    code = calls_.launch(kernel, kCopyCtas, 1, 1, threads, 1, 1, /*shared bytes=*/0, stream,
-                         arguments, nullptr);
+    code = calls_.launch(kernel, ctas, 1, 1, threads, 1, 1, /*shared bytes=*/0, stream, arguments,
+                         nullptr);
   }
   return code == 0 ? Outcome() : Failed(code, "cuLaunchKernel of the copy that rings");
 }

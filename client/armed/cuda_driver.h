@@ -28,7 +28,13 @@ struct MemoryStep {
   uint32_t value;
 };
 
-// What the kernel of copy_kernel.h is told; addresses as the stream's GPU sees them.
+// The kernels of copy_kernel.h: both, or none.
+struct RingKernels {
+  CudaFunction copy_and_ring = nullptr, ring = nullptr;
+  bool any() const { return ring != nullptr; }
+};
+
+// What they are told; addresses as the stream's GPU sees them.
 struct HandOver {
   uint64_t to, from, size_bytes;
   uint64_t gate, done;
@@ -56,11 +62,12 @@ class CudaDriver {
 
   // Queues the steps in order, all or none. A write is seen after everything the stream did before.
   Outcome Queue(CudaStream stream, std::span<const MemoryStep> steps) const;
-  // The kernel of copy_kernel.h for that context; null where the driver or the GPU cannot have it.
-  CudaFunction CopyKernelFor(CudaContext context) const;
-  // Queues it: what a write of 0 to `done`, Copy and a write of 1 to `gate` do, sooner. See
+  // The kernels of copy_kernel.h for that context; none where the driver or the GPU cannot have
+  // them.
+  RingKernels RingKernelsFor(CudaContext context) const;
+  // Queues one: what a write of 0 to `done`, Copy and a write of 1 to `gate` do, sooner. See
   // CopiesByKernel.
-  Outcome CopyAndRing(CudaStream stream, CudaFunction kernel, const HandOver& what) const;
+  Outcome CopyAndRing(CudaStream stream, const RingKernels& kernels, const HandOver& what) const;
   // Queues a copy between memory of GPUs.
   Outcome Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const;
   // And that of a value to each byte of a GPU's memory.

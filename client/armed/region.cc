@@ -163,7 +163,7 @@ Outcome Region::RegisterIn(const CudaDriver& driver, CudaContext context,
   if (Outcome why = driver.Register(context, data_, mapped_bytes_, reach.address); !why.ok()) {
     return why;
   }
-  reach.copies = driver.CopyKernelFor(context);
+  reach.kernels = driver.RingKernelsFor(context);
   registered_.push_back({context, reach});
   if (last_context_.load(std::memory_order_relaxed) == nullptr) {
     last_ = reach;

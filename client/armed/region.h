@@ -21,8 +21,8 @@ namespace gemmd::armed {
 
 // How the streams of one context reach the region.
 struct Reach {
-  uint64_t address = 0;           // of its first byte
-  CudaFunction copies = nullptr;  // the kernel that copies and rings, or null
+  uint64_t address = 0;  // of its first byte
+  RingKernels kernels;
 };
 
 // What ArmedService.GetArmedRegion handed over.

@@ -165,7 +165,7 @@ Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCo
     Outcome why = driver.Fill(stream, before.to + before.size_bytes, 0xFF, fill_bytes);
     if (!why.ok()) return why;
   }
-  const bool rings = reach.copies != nullptr;
+  const bool rings = reach.kernels.any();
   HandOver by_kernel = {before.to, before.from, before.size_bytes, gate, done};
   if (!rings || !CopiesByKernel(before.to, before.from, before.size_bytes)) {
     if (before.size_bytes > 0) {
@@ -175,7 +175,7 @@ Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCo
     by_kernel.to = by_kernel.from = by_kernel.size_bytes = 0;  // it rings alone
   }
   if (rings) {
-    if (Outcome why = driver.CopyAndRing(stream, reach.copies, by_kernel); !why.ok()) return why;
+    if (Outcome why = driver.CopyAndRing(stream, reach.kernels, by_kernel); !why.ok()) return why;
   }
   const MemoryStep steps[] = {{MemoryStep::Kind::kWrite, done, 0},
                               {MemoryStep::Kind::kWrite, gate, GEMMD_ARMED_RUNG},

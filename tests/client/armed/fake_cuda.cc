@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -211,8 +212,10 @@ int cuModuleLoadData(void** module, const void* image) {
   return 0;
 }
 int cuModuleGetFunction(CUfunc_st** function, void* module, const char* name) {
-  if (std::strstr(static_cast<const char*>(module), name) == nullptr) return kInvalidValue;
-  *function = static_cast<CUfunc_st*>(module);
+  const std::string entry = std::string(".entry ") + name + "(";
+  const char* const found = std::strstr(static_cast<const char*>(module), entry.c_str());
+  if (found == nullptr) return kInvalidValue;
+  *function = reinterpret_cast<CUfunc_st*>(const_cast<char*>(found));
   return 0;
 }
 int cuStreamIsCapturing(CUstream_st* stream, int* capturing) {
@@ -220,13 +223,16 @@ int cuStreamIsCapturing(CUstream_st* stream, int* capturing) {
   *capturing = stream->capturing ? 1 : 0;
   return 0;
 }
-// The one kernel there is: sets a word back, copies, then sets another.
-int cuLaunchKernel(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                   CUstream_st* stream, void** arguments, void**) {
+// Both kernels there are: set a word back, one of them copies by a cluster of 8, then set another.
+int cuLaunchKernel(CUfunc_st* kernel, unsigned grid, unsigned, unsigned, unsigned block, unsigned,
+                   unsigned, unsigned, CUstream_st* stream, void** arguments, void**) {
   std::array<uint64_t, 5> words;
   for (size_t i = 0; i < words.size(); ++i) words[i] = *static_cast<uint64_t*>(arguments[i]);
   const auto [to, from, chunks, gate, done] = words;
   if ((to | from) % 16 != 0) return kInvalidValue;
+  const bool copies = std::strstr(reinterpret_cast<const char*>(kernel), "copy_and_ring(") ==
+                      reinterpret_cast<const char*>(kernel) + std::strlen(".entry gemmd_");
+  if (copies ? grid != 8 : grid * block != 1 || chunks > 0) return kInvalidValue;
   ++kernels;
   stream->Add([to = to, from = from, bytes = chunks * 16, gate = gate, done = done] {
     __atomic_store_n(Word(done), 0, __ATOMIC_SEQ_CST);
