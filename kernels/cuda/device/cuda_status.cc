@@ -41,6 +41,10 @@ bool IsSticky(cudaError_t code) {
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorExternalDevice:
     case cudaErrorContained:
+    case cudaErrorMpsConnectionFailed:  // the MPS server is gone, and this process's context with
+                                        // it
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsClientTerminated:
       return true;
     default:
       return false;

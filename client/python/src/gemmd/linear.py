@@ -73,7 +73,7 @@ class Linear(Layer):
     NotFound
         No weight is given and `name` is not published.
     FailedPrecondition
-        `name` is something else's.
+        `name` is something else's, or its weight was published without a bias and one is given.
     """
 
     _in_parts: ClassVar[type[Linear]]  # what `split` makes; gemmd.split is built on this module

@@ -132,10 +132,26 @@ def unpublished(
     """
     found = find(session, weight, name)
     if found is not None:
+        _check_bias(found, bias, name)
         return found
     given = weight() if callable(weight) else weight
     taken = linear_step.taken(given, bias=bias, scales=scales)
     return _make(session, taken, bias, scales, quantize, device)
+
+
+def _check_bias(found: Buffer, bias: Any, name: str) -> None:
+    """What is published keeps the bias that it was made with: none can be added by who finds it."""
+    try:
+        if bias is None or Weights.of(found).has_bias:
+            return
+        raise errors.FailedPrecondition(
+            f"{name} is published without a bias, and one is given; add it to the result, publish"
+            " weight and bias under another name, or unpublish that one",
+            reason="OTHER_WEIGHT",
+        )
+    except BaseException:
+        found.delete()
+        raise
 
 
 def publish_all(session: Session, buffers: list[Buffer], names: Iterable[str]) -> None:

@@ -116,6 +116,20 @@ def test_a_bias_may_be_a_list(session, random):
         gemmd.Linear(session, w, bias=[1.0, 2.0])
 
 
+def test_a_bias_beside_a_published_weight_without_one_is_refused(server, session, random):
+    w, bias = random.standard_normal((3, 5), "f4"), [1.0, 2.0, 3.0]
+    for name, weight in (("by name", None), ("by weight", w)):  # the fake has one id a buffer
+        gemmd.Linear(session, w, name=name, quantize=None)
+        deleted = server.count(methods.DELETE_BUFFERS)
+        with pytest.raises(gemmd.FailedPrecondition, match=f"{name} is published without") as told:
+            gemmd.Linear(session, weight, bias=bias, name=name, quantize=None)
+        assert told.value.reason == "OTHER_WEIGHT"
+        assert server.count(methods.DELETE_BUFFERS) == deleted + 1  # what was found is let go
+    full = gemmd.Linear(session, w, bias=bias, name="full", quantize=None)
+    again = gemmd.Linear(session, name="full", bias=bias)
+    assert again.buffer.buffer_id == full.buffer.buffer_id
+
+
 def test_a_name_of_something_else_is_refused(server, session):
     session.create_buffer(shape=(4, 4), dtype="f32").publish("other")
     held = server.count(methods.DELETE_BUFFERS)

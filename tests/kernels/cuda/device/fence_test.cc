@@ -33,6 +33,16 @@ TEST(FenceTest, AStickyErrorStaysForGood) {
   EXPECT_TRUE(IsDeviceFault(first));
 }
 
+// What a process under MPS sees of it at its next call.
+TEST(FenceTest, AnMpsServerThatIsGoneRaisesIt) {
+  for (const cudaError_t code :
+       {cudaErrorMpsConnectionFailed, cudaErrorMpsRpcFailure, cudaErrorMpsClientTerminated}) {
+    Fence fence("cuda:0");
+    EXPECT_EQ(fence.Check(code, "launching").code(), StatusCode::kUnavailable);
+    EXPECT_FALSE(fence.status().ok());
+  }
+}
+
 TEST(FenceTest, AnyErrorOfAWaitRaisesIt) {
   Fence fence("cuda:0");
   const absl::Status raised = fence.Raise(absl::InternalError("running a program: odd"));
