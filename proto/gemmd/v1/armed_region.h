@@ -17,17 +17,18 @@
 //
 // Values are fixed and each is taken back by its reader, done at any time before the next ring, so
 // that a captured graph holding 1 and 5 can be replayed. A gate that is set again before the run is
-// done stays set; the slot runs again when it is.
+// done is taken at once and queued behind it; with eight runs unanswered it stays set.
 //
 // A host caller that rings does so in this order: store gate = 1; full fence; if poller_sleeps is
 // not 0, write 1 to the eventfd. A stream cannot: see ArmPlanRequest.rung_by_stream.
 //
 // A host caller that sleeps does so in this order: add 1 to waiters; full fence; read host_done; if
 // done is 0 and host_done is what it was before the ring, FUTEX_WAIT on host_done; subtract 1. The
-// futex is a shared one (no FUTEX_PRIVATE_FLAG). host_done changes just before done does.
+// futex is a shared one (no FUTEX_PRIVATE_FLAG). host_done changes just before done does
+// where the host sets both.
 //
 // All words are 32 bits, aligned, and accessed atomically: acquire to read, release to write. The
-// daemon reads gates, arguments and waiters alone, and believes none of them: whatever a caller
+// daemon reads gates and waiters alone, and believes none of them: whatever a caller
 // writes here reaches its own session's slots and nobody else.
 
 #ifndef GEMMD_V1_ARMED_REGION_H_
