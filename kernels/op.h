@@ -128,6 +128,22 @@ struct GatedOp {
   bool alone = false;
 };
 
+// dst = src normalised by rows: y * weight + bias, with y = (x - mean) / sqrt(variance + epsilon)
+// where rows are centred (LayerNorm; the variance is the mean of (x - mean)^2), else y = x /
+// sqrt(mean of x^2 + epsilon) (RMSNorm). All of it in FP32, sums in an order of the backend's
+// choice; NaN or an infinity in a row spoils that row alone. The result is rounded once, to dst's
+// dtype. E4M3 takes scales of 1x128, and is quantised from the unrounded FP32 results as
+// QuantizeOp does it.
+struct NormalizeOp {
+  TensorRef src;                    // [rows, n] or [batch, rows, n]; F32, BF16 or F16; any strides
+  TensorRef dst;                    // same shape; F32, BF16, F16 or E4M3; may not overlap src
+  std::optional<TensorRef> scales;  // of an E4M3 dst: F32, [rows, ceil(n/128)], any strides
+  std::optional<TensorRef> weight;  // F32 [n]; none: 1
+  std::optional<TensorRef> bias;    // F32 [n]; none: 0
+  float epsilon = 1e-5f;            // finite, at least 0
+  bool centered = false;
+};
+
 // How a GroupedMatmulOp's `groups` tells which rows are whose. Rows of no group are never written.
 enum class GroupLayout : uint8_t {
   kOffsets = 0,  // [groups + 1]: group g has rows groups[g] up to groups[g + 1]; any starts
@@ -244,7 +260,7 @@ struct ReadOp {  // src, dense row-major, into bytes that the reply carries
 };
 
 using Op = std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp,
-                        GroupedMatmulOp, RouteOp, CombineOp, KGroupedMatmulOp>;
+                        GroupedMatmulOp, RouteOp, CombineOp, KGroupedMatmulOp, NormalizeOp>;
 
 // "matmul", "quantize", ... : the label `op` of metrics and replies.
 std::string_view Name(const Op& op);

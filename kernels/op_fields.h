@@ -184,6 +184,18 @@ struct OpKind<CombineOp> {
   }
 };
 
+template <>
+struct OpKind<NormalizeOp> {
+  static constexpr std::string_view kName = "normalize";
+  static constexpr std::string_view kKernel =
+      "layer and rms norm, f32, bf16 or f16 to those or e4m3 with scales of 1x128";
+  static auto FieldsOf(const NormalizeOp& op) {
+    const auto& [src, dst, scales, weight, bias, epsilon, centered] = op;
+    return std::tuple(Reads(src), Reads(weight), Reads(bias), Writes(dst), Writes(scales),
+                      Says(epsilon), Says(centered));
+  }
+};
+
 // fn(field) for each Field of the op.
 template <class Op, class Fn>
 void ForEachField(const Op& op, Fn fn) {

@@ -89,6 +89,19 @@ struct Gated {
   bool alone = false;   // no ups: dst = activation(src)
 };
 
+// dst = y * weight + bias by rows, y = (x - mean) / sqrt(variance + epsilon) where they are centred
+// (LayerNorm), else x / sqrt(mean of x^2 + epsilon) (RMSNorm). In FP32 and rounded once; an E4M3
+// dst is quantised as Quantize does, ready to be the next matmul's a.
+struct Normalize {
+  Tensor src;             // [rows, n] or [batch, rows, n]; F32, BF16 or F16
+  Tensor dst;             // same shape; F32, BF16, F16 or E4M3
+  Tensor scales = {};     // of an E4M3 dst: FP32, [rows, ceil(n/128)], written
+  Tensor weight = {};     // FP32 [n]; empty: 1
+  Tensor bias = {};       // FP32 [n]; empty: 0
+  float epsilon = 1e-5f;  // finite, at least 0
+  bool centered = false;
+};
+
 // For the rows of each group g: d = activation(alpha * a . b[g]^T + bias[g]), or gated. `groups` is
 // read when the op runs: one plan serves every routing. Rows of no group are not written. An
 // impossible number in `groups` ends the run with INVALID_ARGUMENT.
@@ -204,6 +217,7 @@ class OpList {
   OpList& Add(const KGroupedMatmul& op);
   OpList& Add(const RouteRows& op);
   OpList& Add(const Combine& op);
+  OpList& Add(const Normalize& op);
 
   void Clear();
 

@@ -1,7 +1,7 @@
 // The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
 // tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
 // op_validate.cc, op_validate_gated.cc, op_validate_grouped.cc, op_validate_k_grouped.cc,
-// or op_validate_table.cc.
+// op_validate_normalize.cc, or op_validate_table.cc.
 
 #pragma once
 
@@ -72,6 +72,10 @@ absl::Status CheckScales(const View& values, ScaleGranularity granularity,
 // The numbers of a gate, whichever op has it.
 absl::Status CheckGateNumbers(const Gate& gate);
 absl::Status CheckPeriod(int64_t period, int64_t n);
+// The scales of 1x128 of a `dst` that may be E4M3, and was checked; leaves `view` without a tensor
+// where there are none.
+absl::Status CheckResultScales(const TensorRef& dst, const std::optional<TensorRef>& scales,
+                               absl::Span<const SlotInfo> slots, View& view);
 // The scales of an E4M3 `d`, which a gate leaves; leaves `view` without a tensor where there are
 // none. d's shape was checked.
 absl::Status CheckGateScales(const View& d, const std::optional<TensorRef>& d_scales, View& view,
@@ -96,5 +100,6 @@ absl::Status CheckOp(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots
 absl::Status CheckOp(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const RouteOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const CombineOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckOp(const NormalizeOp& op, absl::Span<const SlotInfo> slots);
 
 }  // namespace gemmd::kernels::validate

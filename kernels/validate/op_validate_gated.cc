@@ -89,27 +89,23 @@ absl::Status CheckGateNumbers(const Gate& op) {
   return absl::OkStatus();
 }
 
-namespace {
-
-// The scales of an E4M3 dst. Leaves `view` without a tensor where there are none.
-absl::Status CheckScales(const GatedOp& op, absl::Span<const SlotInfo> slots, View& view) {
-  if (op.dst.dtype != DType::kE4M3) {
-    if (!op.scales) return absl::OkStatus();
-    return InvalidArgumentError(StrCat("scales are given but dst is ", Text(Name(op.dst.dtype)),
+absl::Status CheckResultScales(const TensorRef& dst, const std::optional<TensorRef>& scales,
+                               absl::Span<const SlotInfo> slots, View& view) {
+  if (dst.dtype != DType::kE4M3) {
+    if (!scales) return absl::OkStatus();
+    return InvalidArgumentError(StrCat("scales are given but dst is ", Text(Name(dst.dtype)),
                                        "; drop them, or write e4m3"));
   }
-  const Dims expected = ScaleShape(op.dst.shape, ScaleGranularity::kBlock1x128);
-  if (!op.scales) {
+  const Dims expected = ScaleShape(dst.shape, ScaleGranularity::kBlock1x128);
+  if (!scales) {
     return InvalidArgumentError(
         StrCat("dst is e4m3 but there are no scales; add f32 ones of ", ToString(expected)));
   }
-  view.tensor = &*op.scales;
+  view.tensor = &*scales;
   if (absl::Status tensor = CheckTensor(view, slots); !tensor.ok()) return tensor;
   if (absl::Status dtype = CheckDType(view, {DType::kF32}); !dtype.ok()) return dtype;
   return CheckShape(view, expected, "granularity 1x128 of dst");
 }
-
-}  // namespace
 
 absl::Status CheckActivation(Activation activation) {
   if (static_cast<int>(activation) < kActivations) return absl::OkStatus();
@@ -131,7 +127,7 @@ absl::Status CheckOp(const GatedOp& op, absl::Span<const SlotInfo> slots) {
   if (status = CheckColumns(op, dst); !status.ok()) return status;
   const Gate gate{op.activation, op.period, op.alpha, op.limit, op.up_offset, op.alone};
   if (status = CheckGateNumbers(gate); !status.ok()) return status;
-  if (status = CheckScales(op, slots, scales); !status.ok()) return status;
+  if (status = CheckResultScales(op.dst, op.scales, slots, scales); !status.ok()) return status;
   status.Update(CheckApart(dst, src));
   if (scales.tensor == nullptr) return status;
   status.Update(CheckApart(scales, src));

@@ -195,6 +195,10 @@ def by_turns(ways: dict[str, Callable[[Any], Any]], x: Any) -> dict[str, float]:
     return {name: figure.percentile([one[name] for one in times], 0.5) for name in ways}
 
 
+def shown(name: str, way: str) -> str:
+    return f"{name}, {way}" if way == "compiled" else name
+
+
 @torch.no_grad()
 def main() -> None:
     import gemmd
@@ -207,13 +211,18 @@ def main() -> None:
                 model, x = make().eval(), torch.randn(*shape)
             with client.session(label="blocks", device=figure.device()) as session:
                 ways = {"torch": model, "gemmd": with_layers(session, copy.deepcopy(model))}
+                if "adopted" not in name:
+                    torch._dynamo.reset()
+                    ways["compiled"] = gemmd.compile(model, session)
                 wanted = model(x).float()
-                error = float((ways["gemmd"](x).float() - wanted).norm() / wanted.norm())
-                figure.add("blocks", f"{name}: relative error to torch's", error, "ratio", 0.12)
+                for way in list(ways)[1:]:
+                    error = float((ways[way](x).float() - wanted).norm() / wanted.norm())
+                    figure.add("blocks", f"{shown(name, way)}: relative error to torch's", error, "ratio", 0.12)
                 called = by_turns(ways, x)
-                figure.add("blocks", f"{name}: over torch", called["gemmd"] / called["torch"], "ratio", **called)
                 replayed = by_turns({way: graph_of(one, x) for way, one in ways.items()}, x)
-                figure.add("blocks", f"{name}: over torch, as graphs", replayed["gemmd"] / replayed["torch"], "ratio", **replayed)
+                for way in list(ways)[1:]:
+                    for what, times in (("over torch", called), ("over torch, as graphs", replayed)):
+                        figure.add("blocks", f"{shown(name, way)}: {what}", times[way] / times["torch"], "ratio", **times)
                 del ways
             torch.cuda.empty_cache()
 

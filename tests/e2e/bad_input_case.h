@@ -34,13 +34,14 @@ inline void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; 
 grpc::Status RunPlan(Prepared& p, const std::vector<v1::Op>& ops,
                      const std::function<void(v1::PlanRun&)>& spoil);
 
-std::vector<BadInput> BadTensors();   // shapes, strides, offsets, dtypes, scales, aliasing
-std::vector<BadInput> BadPrograms();  // op lists, inline data, handles, sessions, plans
-std::vector<BadInput> BadBuffers();   // creation, transfers, names, shared memory
-std::vector<BadInput> BadGated();     // columns, periods, numbers and scales of Gated
-std::vector<BadInput> BadGrouped();   // layouts, shapes and numbers of groups
-std::vector<BadInput> BadKGrouped();  // the same of columns
-std::vector<BadInput> BadShared();    // inline data in memory that the request names
-std::vector<BadInput> BadQueues();    // the Queue stream's protocol
+std::vector<BadInput> BadTensors();    // shapes, strides, offsets, dtypes, scales, aliasing
+std::vector<BadInput> BadPrograms();   // op lists, inline data, handles, sessions, plans
+std::vector<BadInput> BadBuffers();    // creation, transfers, names, shared memory
+std::vector<BadInput> BadGated();      // columns, periods, numbers and scales of Gated
+std::vector<BadInput> BadGrouped();    // layouts, shapes and numbers of groups
+std::vector<BadInput> BadKGrouped();   // the same of columns
+std::vector<BadInput> BadNormalize();  // shapes, numbers and scales of Normalize
+std::vector<BadInput> BadShared();     // inline data in memory that the request names
+std::vector<BadInput> BadQueues();     // the Queue stream's protocol
 
 }  // namespace gemmd::e2e

@@ -51,6 +51,7 @@ std::vector<Op> OneOfEach(std::index_sequence<i...>) {
 TEST(OpTest, EveryOpHasItsOwnName) {
   EXPECT_EQ(Name(Op(MatmulOp{})), "matmul");
   EXPECT_EQ(Name(Op(KGroupedMatmulOp{})), "k_grouped_matmul");
+  EXPECT_EQ(Name(Op(NormalizeOp{})), "normalize");
   std::set<std::string_view> names;
   for (const Op& op : OneOfEach(std::make_index_sequence<std::variant_size_v<Op>>())) {
     EXPECT_TRUE(names.insert(Name(op)).second) << Name(op);
@@ -131,6 +132,21 @@ TEST(OpTest, AGatedOpWritesItsScalesToo) {
   EXPECT_THAT(WrittenBy(gated), ElementsAre(2));
   gated.scales.emplace().slot = 3;
   EXPECT_THAT(WrittenBy(gated), ElementsAre(2, 3));
+}
+
+TEST(OpTest, ANormReadsItsVectorsAndWritesItsScales) {
+  NormalizeOp normalize;
+  normalize.src.slot = 1;
+  normalize.dst.slot = 2;
+  normalize.weight.emplace().slot = 4;
+  normalize.bias.emplace().slot = 5;
+  EXPECT_THAT(WrittenBy(normalize), ElementsAre(2));
+  normalize.scales.emplace().slot = 3;
+  EXPECT_THAT(WrittenBy(normalize), ElementsAre(2, 3));
+  std::vector<int> seen;
+  ForEachTensor(normalize, [&](const TensorRef& tensor, Access) { seen.push_back(tensor.slot); });
+  EXPECT_THAT(seen, ElementsAre(1, 4, 5, 2, 3));
+  EXPECT_EQ(MainTensor(Op(normalize)).slot, 2);
 }
 
 TEST(OpTest, EveryActivationHasItsOwnName) {

@@ -116,6 +116,14 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   ops.push_back(RouteOp{x, x, y, y});
   ops.push_back(CombineOp{x, y, y, y});
   ops.push_back(CombineOp{x, x, y, y});
+  ops.push_back(NormalizeOp{.src = x, .dst = y});
+  ops.push_back(NormalizeOp{.src = y, .dst = x});
+  ops.push_back(NormalizeOp{.src = x, .dst = y, .scales = x});
+  ops.push_back(NormalizeOp{.src = x, .dst = y, .weight = x});
+  ops.push_back(NormalizeOp{.src = x, .dst = y, .bias = x});
+  ops.push_back(NormalizeOp{.src = x, .dst = y, .weight = x, .bias = x});
+  ops.push_back(NormalizeOp{.src = x, .dst = y, .epsilon = 1e-6f});
+  ops.push_back(NormalizeOp{.src = x, .dst = y, .centered = true});
   for (size_t i = 0; i < ops.size(); ++i) {
     for (size_t j = 0; j < ops.size(); ++j) {
       EXPECT_EQ(KeyOf({ops[i]}) == KeyOf({ops[j]}), i == j) << i << " and " << j;

@@ -70,6 +70,20 @@ OpList& OpList::Add(const Gated& op) {
   return *this;
 }
 
+OpList& OpList::Add(const Normalize& op) {
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kNormalizeFieldNumber);
+  using P = v1::Normalize;
+  out.Add(P::kSrcFieldNumber, "src", op.src);
+  out.Add(P::kDstFieldNumber, "dst", op.dst);
+  out.Add(P::kScalesFieldNumber, "scales", op.scales);
+  out.Add(P::kWeightFieldNumber, "weight", op.weight);
+  out.Add(P::kBiasFieldNumber, "bias", op.bias);
+  out.Add(P::kEpsilonFieldNumber, op.epsilon, 1e-5f);
+  out.Add(P::kCenteredFieldNumber, int64_t{op.centered});
+  out.End(Check("normalize", {out.checked()}));
+  return *this;
+}
+
 OpList& OpList::Add(const Convert& op) {
   internal::OpWriter out(wire_.ForWriting(), v1::Op::kConvertFieldNumber);
   out.Add(v1::Convert::kSrcFieldNumber, "src", op.src);

@@ -156,21 +156,22 @@ double SecondsOf(const Machine& machine, const QuantizeOp& op) {
   return Spread(machine, ns, elements / batch, kGrain);
 }
 
+// Along the rows of a matrix, or of a batch of them.
+Walk WalkOf(const TensorRef& tensor) {
+  const int rank = tensor.shape.rank, size = SizeBytes(tensor.dtype);
+  return {.size = size,
+          .count = static_cast<double>(tensor.shape[rank - 1]),
+          .inner_stride = static_cast<double>(tensor.strides[rank - 1]) * size,
+          .next_stride = static_cast<double>(tensor.strides[rank - 2]) * size};
+}
+
 // Both of a pair are read, and an exponential takes about as long as two conversions; with scales
 // each block is gone over twice.
 double SecondsOf(const Machine& machine, const GatedOp& op) {
-  const int rank = op.dst.shape.rank;
-  const auto walk = [&](const TensorRef& tensor) {
-    const int size = SizeBytes(tensor.dtype);
-    return Walk{.size = size,
-                .count = static_cast<double>(tensor.shape[rank - 1]),
-                .inner_stride = static_cast<double>(tensor.strides[rank - 1]) * size,
-                .next_stride = static_cast<double>(tensor.strides[rank - 2]) * size};
-  };
   const double elements = static_cast<double>(NumElements(op.dst.shape).value_or(0));
   if (elements == 0) return kOverheadSeconds;
   const double conversions = op.scales ? 6 : 5;
-  const double each = (op.alone ? 1 : 2) * AccessNs(walk(op.src)) + AccessNs(walk(op.dst)) +
+  const double each = (op.alone ? 1 : 2) * AccessNs(WalkOf(op.src)) + AccessNs(WalkOf(op.dst)) +
                       conversions * 1e9 * machine.threads / machine.convert_per_s;
   constexpr double kGrain = 1 << 15;
   return Spread(machine, elements * each, elements, kGrain);
@@ -197,6 +198,17 @@ double SecondsOf(const Machine& machine, const CombineOp& op) {
   constexpr double kGrain = 1 << 15;
   return Spread(machine, elements * each + results * ConversionNs(machine, op.dst.dtype), elements,
                 kGrain);
+}
+
+// A row is read three times, or twice where it is not centred.
+double SecondsOf(const Machine& machine, const NormalizeOp& op) {
+  const double elements = static_cast<double>(NumElements(op.dst.shape).value_or(0));
+  if (elements == 0) return kOverheadSeconds;
+  const double reads = op.centered ? 3 : 2;
+  const double each = reads * (AccessNs(WalkOf(op.src)) + ConversionNs(machine, DType::kF32)) +
+                      AccessNs(WalkOf(op.dst)) + ConversionNs(machine, op.dst.dtype);
+  constexpr double kGrain = 1 << 15;
+  return Spread(machine, elements * each, elements, kGrain);
 }
 
 TensorRef Dense(const TensorRef& tensor) {

@@ -2,18 +2,16 @@
 
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/ops/activate.h"
+#include "kernels/cpu/ops/columns.h"
 #include "kernels/cpu/ops/convert.h"
-#include "kernels/cpu/ops/quantize.h"
 #include "kernels/cpu/ops/run_op.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
 
-constexpr int64_t kPairsAtOnce = 512;  // columns at a time, on the stack
-constexpr int64_t kSegment = 4096;     // columns of a row that a thread takes at least
+constexpr int64_t kSegment = 4096;  // columns of a row that a thread takes at least
 constexpr int64_t kGrainElements = 1 << 15;
-static_assert(kSegment % kPairsAtOnce == 0 && kPairsAtOnce % kScaleBlock == 0,
-              "no block lies in two chunks");
+static_assert(kSegment % kColumnsAtOnce == 0, "no block lies in two runs of columns");
 
 // One batch item.
 struct Job {
@@ -26,9 +24,9 @@ struct Job {
 };
 
 // The gates of dst's columns [col, col + n) as FP32, or, `behind` them by one period, the ups.
-// `dense` holds kPairsAtOnce elements of src.
-void LoadColumns(const Job& job, int64_t row, int64_t col, int64_t n, int64_t behind,
-                 std::byte* dense, float* out) {
+// `dense` holds kColumnsAtOnce elements of src.
+void LoadHalf(const Job& job, int64_t row, int64_t col, int64_t n, int64_t behind, std::byte* dense,
+              float* out) {
   const BoundMatrix& src = job.src;
   const int size = SizeBytes(src.dtype);
   if (job.period == 1 && !job.alone) {  // a run of every other column
@@ -49,37 +47,20 @@ void LoadColumns(const Job& job, int64_t row, int64_t col, int64_t n, int64_t be
   }
 }
 
-// n results into dst; with scales, block by block.
-void StoreColumns(const Job& job, int64_t row, int64_t col, int64_t n, const float* values,
-                  std::byte* dense) {
-  const BoundMatrix& dst = job.dst;
-  std::byte* const target = dst.At(row, col);
-  std::byte* const out = dst.col_stride == 1 ? target : dense;
-  if (job.scales.data == nullptr) {
-    FromF32(dst.dtype, values, n, out);
-  } else {
-    for (int64_t i = 0; i < n; i += kScaleBlock) {
-      *job.scales.At(row, col + i) =
-          QuantizeRun(dst.dtype, values + i, std::min(kScaleBlock, n - i), out + i);
-    }
-  }
-  if (out == dense) Scatter(SizeBytes(dst.dtype), dense, n, target, dst.col_stride);
-}
-
 void RunColumns(const Job& job, int64_t row, int64_t begin, int64_t end) {
-  alignas(64) std::byte dense[kPairsAtOnce * 4];
-  alignas(64) float values[kPairsAtOnce];
-  alignas(64) float up[kPairsAtOnce];
-  for (int64_t col = begin; col < end; col += kPairsAtOnce) {
-    const int64_t n = std::min(kPairsAtOnce, end - col);
-    LoadColumns(job, row, col, n, 0, dense, values);
+  alignas(64) std::byte dense[kColumnsAtOnce * 4];
+  alignas(64) float values[kColumnsAtOnce];
+  alignas(64) float up[kColumnsAtOnce];
+  for (int64_t col = begin; col < end; col += kColumnsAtOnce) {
+    const int64_t n = std::min(kColumnsAtOnce, end - col);
+    LoadHalf(job, row, col, n, 0, dense, values);
     if (job.alone) {
       ActivateGates(job.math, n, values);
     } else {
-      LoadColumns(job, row, col, n, 1, dense, up);
+      LoadHalf(job, row, col, n, 1, dense, up);
       MultiplyGated(job.math, up, n, values);
     }
-    StoreColumns(job, row, col, n, values, dense);
+    StoreColumns(job.dst, job.scales, row, col, n, values, dense);
   }
 }
 

@@ -18,5 +18,6 @@ void RunOp(const GroupedMatmulOp& op, const RunContext& context);
 void RunOp(const KGroupedMatmulOp& op, const RunContext& context);
 void RunOp(const RouteOp& op, const RunContext& context);
 void RunOp(const CombineOp& op, const RunContext& context);
+void RunOp(const NormalizeOp& op, const RunContext& context);
 
 }  // namespace gemmd::kernels::cpu

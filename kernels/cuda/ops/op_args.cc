@@ -102,6 +102,36 @@ ConvertArgs MoveOf(const Dims& shape, const std::byte* src, DType src_type, cons
   return args;
 }
 
+// What a pass over rows says alike, whatever it computes: src, dst and the scales of 1x128.
+template <class Args, class PassOp>
+Args ArgsOfPass(const PassOp& op, SlotAddresses slots) {
+  const Matrix src(op.src);
+  const Matrix dst(op.dst);
+  Args args;
+  args.batch = dst.batch;
+  args.rows = dst.rows;
+  args.n = dst.cols;
+  args.src = AddressOf(op.src, slots);
+  args.src_type = TypeOf(op.src.dtype);
+  args.src_batch = src.batch_stride;
+  args.src_row = src.row_stride;
+  args.src_col = src.col_stride;
+  args.dst = AddressOf(op.dst, slots);
+  args.dst_type = TypeOf(op.dst.dtype);
+  args.dst_batch = dst.batch_stride;
+  args.dst_row = dst.row_stride;
+  args.dst_col = dst.col_stride;
+  if (op.scales) {
+    const ScaleView scales =
+        ViewOf(*op.scales, ScaleGranularity::kBlock1x128, op.src.shape.rank == 3, slots);
+    args.scales = reinterpret_cast<float*>(AddressOf(*op.scales, slots));
+    args.scales_batch = scales.batch_stride;
+    args.scales_row = scales.row_stride;
+    args.scales_block = scales.k_stride;
+  }
+  return args;
+}
+
 }  // namespace
 
 AnyGemmArgs ArgsOf(const MatmulOp& op, SlotAddresses slots) {
@@ -175,30 +205,7 @@ QuantizeArgs ArgsOf(const QuantizeOp& op, SlotAddresses slots) {
 }
 
 GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots) {
-  const Matrix src(op.src);
-  const Matrix dst(op.dst);
-  GatedArgs args;
-  args.batch = dst.batch;
-  args.rows = dst.rows;
-  args.n = dst.cols;
-  args.src = AddressOf(op.src, slots);
-  args.src_type = TypeOf(op.src.dtype);
-  args.src_batch = src.batch_stride;
-  args.src_row = src.row_stride;
-  args.src_col = src.col_stride;
-  args.dst = AddressOf(op.dst, slots);
-  args.dst_type = TypeOf(op.dst.dtype);
-  args.dst_batch = dst.batch_stride;
-  args.dst_row = dst.row_stride;
-  args.dst_col = dst.col_stride;
-  if (op.scales) {
-    const ScaleView scales =
-        ViewOf(*op.scales, ScaleGranularity::kBlock1x128, op.src.shape.rank == 3, slots);
-    args.scales = reinterpret_cast<float*>(AddressOf(*op.scales, slots));
-    args.scales_batch = scales.batch_stride;
-    args.scales_row = scales.row_stride;
-    args.scales_block = scales.k_stride;
-  }
+  auto args = ArgsOfPass<GatedArgs>(op, slots);
   args.period = op.period == 0 ? args.n : op.period;
   args.alone = op.alone;
   args.activation = static_cast<ActivationType>(op.activation);
@@ -267,6 +274,21 @@ CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots) {
   args.tokens = dst.rows;
   args.n = dst.cols;
   args.top_k = static_cast<int32_t>(op.positions.shape[1]);
+  return args;
+}
+
+NormalizeArgs ArgsOf(const NormalizeOp& op, SlotAddresses slots) {
+  auto args = ArgsOfPass<NormalizeArgs>(op, slots);
+  if (op.weight) {
+    args.weight = reinterpret_cast<const float*>(AddressOf(*op.weight, slots));
+    args.weight_stride = op.weight->strides[0];
+  }
+  if (op.bias) {
+    args.bias = reinterpret_cast<const float*>(AddressOf(*op.bias, slots));
+    args.bias_stride = op.bias->strides[0];
+  }
+  args.epsilon = op.epsilon;
+  args.centered = op.centered;
   return args;
 }
 

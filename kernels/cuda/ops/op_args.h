@@ -6,11 +6,12 @@
 #include <cstddef>
 
 #include "absl/types/span.h"
+#include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/elementwise.h"
 #include "kernels/cuda/ops/gated.h"
+#include "kernels/cuda/ops/normalize.h"
 #include "kernels/cuda/ops/quantize.h"
-#include "kernels/cuda/ops/route.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {
@@ -25,6 +26,7 @@ ConvertArgs ArgsOf(const CopyOp& op, SlotAddresses slots);
 FillArgs ArgsOf(const FillOp& op, SlotAddresses slots);
 RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots);
 CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots);
+NormalizeArgs ArgsOf(const NormalizeOp& op, SlotAddresses slots);
 // a's batch are its items, b's the groups. Without the bias, which a group has for itself.
 AnyGemmArgs ArgsOf(const GroupedMatmulOp& op, SlotAddresses slots);
 
@@ -48,6 +50,9 @@ inline cudaError_t Launch(const RouteArgs& args, cudaStream_t stream) {
 }
 inline cudaError_t Launch(const CombineArgs& args, cudaStream_t stream) {
   return LaunchCombine(args, stream);
+}
+inline cudaError_t Launch(const NormalizeArgs& args, cudaStream_t stream) {
+  return LaunchNormalize(args, stream);
 }
 
 // A strided tensor to or from dense row-major bytes on the device: WriteOp and ReadOp once their

@@ -18,10 +18,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/experts/dispatch.h"
 #include "kernels/cuda/grouped/grouped_op.h"
 #include "kernels/cuda/grouped/k_grouped_op.h"
 #include "kernels/cuda/matmul/pool.h"
-#include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/run/end_forecast.h"
 #include "kernels/cuda/run/graph_cache.h"
@@ -231,7 +231,7 @@ class CudaProgram final : public Program {
   absl::Status JoinSends(size_t index, const RunContext& context) const;
   bool Overlaps(const Task& task, const RunContext& context) const;
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
-  // Of a route and the quantisation behind it (ops/dispatch.h).
+  // Of a route and the quantisation behind it (experts/dispatch.h).
   bool MayDispatch(size_t route, SlotAddresses slots) const;
   bool RoutesInDispatch(const DispatchArgs& args) const;
   DispatchArgs DispatchOf(size_t route, SlotAddresses slots) const;

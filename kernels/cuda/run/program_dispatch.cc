@@ -1,5 +1,5 @@
 // What an op's kernels may do because of the op in front of it: a quantisation that gathers by a
-// route's rows goes with it (ops/dispatch.h), and a grouped matmul loads weights under its end.
+// route's rows goes with it (experts/dispatch.h), and a grouped matmul loads weights under its end.
 
 #include <variant>
 

@@ -68,6 +68,9 @@ class OpConverter {
       case v1::Op::kKGroupedMatmul:
         Add(op.k_grouped_matmul());
         break;
+      case v1::Op::kNormalize:
+        Add(op.normalize());
+        break;
       case v1::Op::KIND_NOT_SET:
         return NoKind();
     }
@@ -242,6 +245,17 @@ class OpConverter {
     op.up_offset = gated.up_offset();
     op.alone = gated.alone();
     Fill(gated.activation(), "", op.activation);
+  }
+
+  void Add(const v1::Normalize& normalize) {
+    auto& op = Emplace<kernels::NormalizeOp>();
+    Fill(normalize.src(), normalize.has_src(), "src", op.src);
+    Fill(normalize.dst(), normalize.has_dst(), "dst", op.dst);
+    Fill(normalize.scales(), normalize.has_scales(), "scales", op.scales);
+    Fill(normalize.weight(), normalize.has_weight(), "weight", op.weight);
+    Fill(normalize.bias(), normalize.has_bias(), "bias", op.bias);
+    if (normalize.has_epsilon()) op.epsilon = normalize.epsilon();
+    op.centered = normalize.centered();
   }
 
   // The groups' matrices: b, or a table of them.

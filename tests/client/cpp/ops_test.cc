@@ -97,6 +97,34 @@ TEST(OpListTest, GatedArrivesAsItWasWritten) {
   EXPECT_EQ(full.up_offset(), 1);
 }
 
+TEST(OpListTest, NormalizeArrivesAsItWasWritten) {
+  OpList ops;
+  ops.Add(Normalize{.src = T('a', {4, 256}), .dst = T('d', {4, 256})})
+      .Add(Normalize{.src = T('a', {4, 256}),
+                     .dst = T('d', {4, 256}, DType::kE4M3),
+                     .scales = T('s', {4, 2}),
+                     .weight = T('w', {256}),
+                     .bias = T('b', {256}),
+                     .epsilon = 0,
+                     .centered = true});
+  const v1::ExecuteRequest request = Parsed(ops);
+  ASSERT_EQ(request.ops_size(), 2);
+  const v1::Normalize& plain = request.ops(0).normalize();
+  EXPECT_EQ(plain.src().buffer_id(), std::string(16, 'a'));
+  EXPECT_EQ(plain.dst().buffer_id(), std::string(16, 'd'));
+  EXPECT_FALSE(plain.has_scales() || plain.has_weight() || plain.has_bias());
+  EXPECT_FALSE(plain.has_epsilon()) << "unset is 1e-5";
+  EXPECT_FALSE(plain.centered());
+  const v1::Normalize& full = request.ops(1).normalize();
+  EXPECT_EQ(full.dst().dtype(), v1::DTYPE_E4M3);
+  EXPECT_EQ(full.scales().buffer_id(), std::string(16, 's'));
+  EXPECT_EQ(full.weight().buffer_id(), std::string(16, 'w'));
+  EXPECT_EQ(full.bias().buffer_id(), std::string(16, 'b'));
+  EXPECT_TRUE(full.has_epsilon()) << "0 differs from unset, which is 1e-5";
+  EXPECT_EQ(full.epsilon(), 0);
+  EXPECT_TRUE(full.centered());
+}
+
 TEST(OpListTest, AMatmulsGateArrives) {
   OpList ops;
   Matmul matmul{.a = T('a', {4, 512}), .b = T('b', {512, 512}), .d = T('d', {4, 256})};

@@ -77,6 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Buffer, BadInputTest, testing::ValuesIn(BadBuffers()), 
 INSTANTIATE_TEST_SUITE_P(Gated, BadInputTest, testing::ValuesIn(BadGated()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Grouped, BadInputTest, testing::ValuesIn(BadGrouped()), NameOf);
 INSTANTIATE_TEST_SUITE_P(KGrouped, BadInputTest, testing::ValuesIn(BadKGrouped()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Normalize, BadInputTest, testing::ValuesIn(BadNormalize()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Shared, BadInputTest, testing::ValuesIn(BadShared()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Queue, BadInputTest, testing::ValuesIn(BadQueues()), NameOf);
 

@@ -50,6 +50,15 @@ class Translator {
                           .up_offset = op.up_offset,
                           .alone = op.alone});
   }
+  void operator()(const NormalizeOp& op) {
+    ops.Add(client::Normalize{.src = Of(op.src),
+                              .dst = Of(op.dst),
+                              .scales = op.scales ? Of(*op.scales) : client::Tensor(),
+                              .weight = op.weight ? Of(*op.weight) : client::Tensor(),
+                              .bias = op.bias ? Of(*op.bias) : client::Tensor(),
+                              .epsilon = op.epsilon,
+                              .centered = op.centered});
+  }
   void operator()(const GroupedMatmulOp& op) {
     client::GroupedMatmul grouped{.a = Of(op.a), .groups = Of(op.groups)};
     if (op.table.empty()) grouped.b = Of(op.b);

@@ -119,6 +119,13 @@ GatedOp Gated(int64_t rows, int64_t columns) {
   op.dst = Dense(1, DType::kF32, MakeDims({rows, columns}));
   return op;
 }
+NormalizeOp Normalized(int64_t rows, int64_t columns) {
+  NormalizeOp op;
+  op.src = Repeated(0, DType::kF32, MakeDims({rows, columns}));
+  op.dst = Dense(1, DType::kF32, MakeDims({rows, columns}));
+  op.centered = true;
+  return op;
+}
 CopyOp Transposed(int64_t side) {
   TensorRef src = Dense(0, DType::kI8, MakeDims({side, side}));
   std::swap(src.strides[0], src.strides[1]);
@@ -139,6 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
                     StopCase{"quantize_blocks",
                              Quantized(ScaleGranularity::kBlock1x128, MakeDims({4, 1 << 26}))},
                     StopCase{"gated", Gated(1 << 13, 1 << 13)},
+                    StopCase{"normalize", Normalized(1 << 13, 1 << 13)},
+                    StopCase{"normalize_one_row", Normalized(1, 1 << 27)},
                     StopCase{"copy_transposed", Transposed(16384)}),
     [](const auto& info) { return std::string(info.param.name); });
 

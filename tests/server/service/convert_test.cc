@@ -161,7 +161,8 @@ TEST_F(ConvertTest, OpsAreCalledAsTheWireCallsThem) {
   constexpr size_t kKinds = std::variant_size_v<kernels::Op>;
   EXPECT_THAT(NamesOfOps(std::make_index_sequence<kKinds>()),
               testing::UnorderedElementsAreArray(names));
-  EXPECT_THAT(Convert(v1::Op()).status().message(), HasSubstr("combine, gated, k_grouped_matmul"));
+  EXPECT_THAT(Convert(v1::Op()).status().message(),
+              HasSubstr("combine, gated, k_grouped_matmul, normalize"));
 }
 
 TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
@@ -194,6 +195,38 @@ TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
   EXPECT_EQ(full.limit, 7);
   EXPECT_EQ(full.up_offset, 1);
   EXPECT_TRUE(full.alone);
+}
+
+TEST_F(ConvertTest, EveryFieldOfNormalizeArrives) {
+  v1::Op op;
+  v1::Normalize& normalize = *op.mutable_normalize();
+  *normalize.mutable_src() = Tensor(typed_, "");
+  *normalize.mutable_dst() = Tensor(plain_, "dtype: DTYPE_E4M3 shape: 4 shape: 8");
+  auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto plain = std::get<kernels::NormalizeOp>(converted->ops[0]);
+  EXPECT_EQ(plain.epsilon, 1e-5f);
+  EXPECT_FALSE(plain.centered);
+  EXPECT_FALSE(plain.scales || plain.weight || plain.bias);
+  *normalize.mutable_scales() =
+      Tensor(plain_, "dtype: DTYPE_F32 shape: 4 shape: 1 offset_bytes: 64");
+  *normalize.mutable_weight() = Tensor(plain_, "dtype: DTYPE_F32 shape: 8 offset_bytes: 128");
+  *normalize.mutable_bias() = Tensor(plain_, "dtype: DTYPE_F32 shape: 8 offset_bytes: 192");
+  normalize.set_epsilon(0);
+  normalize.set_centered(true);
+  converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::NormalizeOp>(converted->ops[0]);
+  EXPECT_EQ(full.src.dtype, kernels::DType::kBF16);
+  EXPECT_EQ(full.dst.dtype, kernels::DType::kE4M3);
+  EXPECT_EQ(full.scales->offset_bytes, 64);
+  EXPECT_EQ(full.weight->offset_bytes, 128);
+  EXPECT_EQ(full.bias->offset_bytes, 192);
+  EXPECT_EQ(full.epsilon, 0) << "0 differs from unset, which is 1e-5";
+  EXPECT_TRUE(full.centered);
+  normalize.clear_dst();
+  EXPECT_THAT(std::string(Convert(op).status().message()),
+              HasSubstr("ops[0].normalize.dst: missing"));
 }
 
 TEST_F(ConvertTest, TheGateOfAMatmulArrives) {

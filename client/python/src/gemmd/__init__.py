@@ -15,6 +15,7 @@ from gemmd._version import __version__ as __version__
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.client import Client, connect
+from gemmd.compiled import Compiled, compile
 from gemmd.device_array import DeviceArray
 from gemmd.dtypes import (
     as_dtype,
@@ -63,6 +64,7 @@ from gemmd.ops import (
     read,
     write,
 )
+from gemmd.norms import normalize
 from gemmd.plan import Plan
 from gemmd.queue import Queue
 from gemmd.replicas import Replicas
@@ -84,13 +86,13 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Aborted", "Adopted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled",
-    "Client", "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition",
+    "Client", "Compiled", "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition",
     "Gate", "Granularity", "Internal", "InvalidArgument", "Linear", "Loaded", "MLP", "MoE",
     "NotFound", "Op", "OpReport", "Operand", "OutOfRange", "PermissionDenied", "Plan",
     "PrecisionWarning", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
     "Result", "Retry", "Sequential", "Session", "SharedArray", "Tensor", "Tls", "Transfer",
     "Unauthenticated", "Unavailable", "Unimplemented", "adopt", "as_dtype", "bfloat16", "combine",
-    "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "gated",
-    "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "quantize", "read",
-    "route", "write",
+    "compile", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "gated",
+    "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "normalize", "quantize",
+    "read", "route", "write",
 ]  # fmt: skip

@@ -113,6 +113,8 @@ class Machine:
                 self._quantize(op.quantize)
             elif kind == "gated":
                 self._gated(op.gated)
+            elif kind == "normalize":
+                self._normalize(op.normalize)
             elif hasattr(grouped, kind):
                 getattr(grouped, kind)(self, getattr(op, kind))
             else:
@@ -160,6 +162,21 @@ class Machine:
     def _gated(self, op: pb.Gated) -> None:
         src = self.view(op.src).astype(np.float64)
         out = gated(src, op)
+        if op.HasField("scales"):
+            return self.store_quantized(out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128)
+        dst = self.view(op.dst)
+        dst[...] = out.astype(dst.dtype)
+
+    def _normalize(self, op: pb.Normalize) -> None:
+        x = self.view(op.src).astype(np.float64)
+        if op.centered:
+            x = x - x.mean(-1, keepdims=True)
+        epsilon = op.epsilon if op.HasField("epsilon") else 1e-5
+        out = x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+        if op.HasField("weight"):
+            out = out * self.view(op.weight)
+        if op.HasField("bias"):
+            out = out + self.view(op.bias)
         if op.HasField("scales"):
             return self.store_quantized(out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128)
         dst = self.view(op.dst)

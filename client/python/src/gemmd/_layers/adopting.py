@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gemmd import errors
+from gemmd._layers.agreement import bound, differs, exact
 from gemmd._layers.chain import random_rows, x_name_of
 from gemmd._layers.layer import Layer
 from gemmd._layers.patterns import PATTERNS, Match, linear, linears_within, siblings
@@ -24,10 +25,6 @@ from gemmd.sequential import Sequential
 
 if TYPE_CHECKING:
     from gemmd.session import Session
-
-# How far a layer's result may be from the module's, relative to it by the norm.
-_FP8 = 0.15  # FP8's two or three rounded factors differ from exact ones by 4 to 7 %
-_EXACT = 0.005  # or two roundings of the weights' dtype, whichever is more
 
 
 class Adoption:
@@ -226,7 +223,7 @@ class Adoption:
                 " out by where=",
                 reason=error.reason,
             ) from error
-        off = None if x is None else _differs(own(x), layer(x), self._bound(module, x))
+        off = None if x is None else differs(own(x), layer(x), self._bound(module, x))
         if off is None:
             if match.columns:
                 self._siblings[module] = match
@@ -254,10 +251,7 @@ class Adoption:
     def _bound(self, module: Any, x: Any) -> float:
         """Of the layer that was made for a module."""
         parts = self._parts[module]
-        if any(one.quantized for part in parts for one in _weights(part)):
-            # What FP8 rounds in several adds up as random numbers do.
-            return float(_FP8 * max(1, len(parts) / 2) ** 0.5)
-        return _exact(x)
+        return bound(x, (one for part in parts for one in _weights(part)), len(parts))
 
     def _refuse(self, layer: Layer, path: str, what: str) -> None:
         raise errors.FailedPrecondition(
@@ -297,17 +291,4 @@ def _computes(module: Any, compute: Callable[[Any], Any], x: Any) -> bool:
         return False
     if own.shape != wanted.shape or own.dtype != wanted.dtype:
         return False
-    return _differs(own, wanted, _exact(x)) is None
-
-
-def _exact(x: Any) -> float:
-    return max(_EXACT, 2 * float(torch.finfo(x.dtype).eps))
-
-
-def _differs(own: Any, got: Any, bound: float) -> float | None:
-    """By how much of its norm, for rows of some scale; None if within the bound for all."""
-    for one, other in zip(own.double(), got.double(), strict=True):
-        norm, off = float(one.norm()), float((other - one).norm())
-        if not off <= bound * norm:
-            return off / norm if norm else off
-    return None
+    return differs(own, wanted, exact(x)) is None

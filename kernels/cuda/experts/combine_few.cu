@@ -2,7 +2,7 @@
 // quarter of its loads under way, and a stage of combine_rows.cu a quarter of its bytes. Here a
 // thread has the same 16 bytes of several tokens' rows at once.
 
-#include "kernels/cuda/ops/combine.cuh"
+#include "kernels/cuda/experts/combine.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 

@@ -1,8 +1,8 @@
 // A stable counting sort of choices by expert. Up to a CTA's worth in one kernel; more in three:
 // count, add up, place. Ranks come from where equal ids stand, never from the order of atomics.
 
+#include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/ops/launch.cuh"
-#include "kernels/cuda/ops/route.h"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
 namespace gemmd::kernels::cuda {

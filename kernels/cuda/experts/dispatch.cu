@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/dispatch.h"
+#include "kernels/cuda/experts/dispatch.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
 #include "kernels/cuda/ptx/global.cuh"

@@ -2,8 +2,8 @@
 
 #pragma once
 
+#include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
-#include "kernels/cuda/ops/route.h"
 
 namespace gemmd::kernels::cuda {
 

@@ -2,7 +2,7 @@
 // rows, a few tokens ahead; the others add them up. Loads by threads leave memory idle between a
 // CTA's numbers, its rows and its end.
 
-#include "kernels/cuda/ops/combine.cuh"
+#include "kernels/cuda/experts/combine.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"

@@ -2,7 +2,7 @@
 // few rows a token several at once (combine_few.cu), of many tokens by the copy engine
 // (combine_rows.cu); any others element by element.
 
-#include "kernels/cuda/ops/combine.cuh"
+#include "kernels/cuda/experts/combine.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"

@@ -8,8 +8,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/ops/quantize.h"
-#include "kernels/cuda/ops/route.h"
 
 namespace gemmd::kernels::cuda {
 

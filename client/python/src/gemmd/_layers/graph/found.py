@@ -1,0 +1,37 @@
+"""A step of a block, found in a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch.fx import Node
+
+from gemmd.ops import Activation
+
+Kind = Literal["linear", "norm", "activation", "gate", "add"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Attributes
+    ----------
+    kind : Kind
+    root : Node
+        Whose result it is.
+    inputs : tuple of Node
+        The tensors that it is made of: x; of a gate gate and up, of "add" the product and the other.
+    nodes : frozenset of Node
+        All that it stands for.
+    """
+
+    kind: Kind
+    root: Node
+    inputs: tuple[Node, ...]
+    nodes: frozenset[Node]
+    activation: Activation = "none"
+    weight: Any = None
+    bias: Any = None
+    centered: bool = False
+    epsilon: float = 0.0
+    halves: bool = False  # a gate's two inputs are the halves of one product

@@ -1,0 +1,133 @@
+"""Norms by rows: torch's own, and RMSNorms that models spell out."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch.fx import Node
+
+from gemmd._layers.graph.found import Found
+from gemmd._layers.graph.nodes import (
+    ADDS,
+    PRODUCTS,
+    alike,
+    either_way,
+    arguments,
+    is_closed,
+    past_casts,
+    sample,
+)
+
+if TYPE_CHECKING:
+    from gemmd._layers.graph.reading import Reading
+
+_LAYER_NORMS = (F.layer_norm, torch.layer_norm)
+_RMS_NORMS = tuple(
+    one for one in (getattr(F, "rms_norm", None), getattr(torch, "rms_norm", None)) if one
+)
+
+
+def layer_norm(reading: Reading, node: Node) -> Found | None:
+    if node.target not in _LAYER_NORMS:
+        return None
+    given = arguments(node, ("input", "normalized_shape", "weight", "bias", "eps"))
+    return _norm(reading, node, given, True, 1e-5 if given["eps"] is None else given["eps"])
+
+
+def rms_norm(reading: Reading, node: Node) -> Found | None:
+    if node.target not in _RMS_NORMS:
+        return None
+    given = arguments(node, ("input", "normalized_shape", "weight", "eps"))
+    smallest = torch.finfo(torch.float32).eps  # torch's own default
+    return _norm(reading, node, given, False, smallest if given["eps"] is None else given["eps"])
+
+
+def _norm(reading: Reading, node: Node, given: dict[str, Any], centered: bool, epsilon: Any
+) -> Found | None:
+    x, vectors = given["input"], [given.get("weight"), given.get("bias")]
+    if tuple(given["normalized_shape"]) != tuple(sample(node).shape[-1:]):
+        return None
+    if any(one is not None and reading.constant(one) is None for one in vectors):
+        return None
+    if not alike(node, x) or not isinstance(epsilon, float):
+        return None
+    weight, bias = (reading.constant(one) for one in vectors)
+    nodes = frozenset((node,))
+    return Found(
+        "norm", node, (x,), nodes, weight=weight, bias=bias, centered=centered, epsilon=epsilon
+    )
+
+
+def spelt_rms_norm(reading: Reading, node: Node) -> Found | None:
+    """weight * (x * rsqrt(mean(x^2) + epsilon)), with casts wherever a model has them."""
+    nodes = {node}
+    weighted = past_casts(node, nodes)
+    nodes.add(weighted)
+    if weighted.target not in PRODUCTS:
+        return None
+    weight, scaled = None, None
+    for one, other in either_way(weighted):
+        if reading.constant(one) is not None and isinstance(other, Node):
+            weight, scaled = reading.constant(one), other
+    if weight is None or scaled is None or weight.dim() != 1:
+        return None
+    scaled = past_casts(scaled, nodes)
+    if scaled.target not in PRODUCTS:
+        return None
+    nodes.add(scaled)
+    for x, factor in either_way(scaled):
+        if not isinstance(x, Node) or not isinstance(factor, Node):
+            continue
+        within = set(nodes)
+        epsilon = _rsqrt_of_mean_square(past_casts(factor, within), x, within)
+        if epsilon is None:
+            continue
+        source = past_casts(x, within)
+        if not alike(node, source) or not is_closed(node, within - {source}):
+            return None
+        return Found(
+            "norm", node, (source,), frozenset(within - {source}), weight=weight, epsilon=epsilon
+        )
+    return None
+
+
+def _rsqrt_of_mean_square(node: Node, x: Node, nodes: set[Node]) -> float | None:
+    """The epsilon of rsqrt(mean(x^2, -1) + epsilon)."""
+    if node.target not in (torch.rsqrt, "rsqrt"):
+        return None
+    total = node.args[0]
+    nodes.add(node)
+    if not isinstance(total, Node) or total.target not in ADDS:
+        return None
+    nodes.add(total)
+    for mean, epsilon in either_way(total):
+        if not isinstance(mean, Node) or not isinstance(epsilon, float):
+            continue
+        if mean.target not in (torch.mean, "mean"):
+            return None
+        given = arguments(mean, ("input", "dim", "keepdim"))
+        square = given["input"]
+        if given["dim"] not in (-1, [-1], (-1,)) or given["keepdim"] is not True:
+            return None
+        nodes.add(mean)
+        nodes.add(square)
+        return epsilon if isinstance(square, Node) and _is_square_of(square, x, nodes) else None
+    return None
+
+
+def _is_square_of(node: Node, x: Node, nodes: set[Node]) -> bool:
+    """Of x, or of x by another cast."""
+    powers = (torch.pow, operator.pow, "pow")
+    if node.target in powers and node.args[1] == 2:
+        of = node.args[:1]
+    elif node.target in PRODUCTS:
+        of = node.args[:2]
+    elif node.target in (torch.square, "square"):
+        of = node.args[:1]
+    else:
+        return False
+    source = past_casts(x, set())
+    return all(isinstance(one, Node) and past_casts(one, nodes) is source for one in of)

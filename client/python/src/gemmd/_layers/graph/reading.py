@@ -1,0 +1,80 @@
+"""A graph, the values of its parameters, and what gemmd could do of it.
+
+What torch computes of parameters alone counts as a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from gemmd._layers.graph import norms, pointwise, products
+from gemmd._layers.graph.found import Found
+from gemmd._layers.graph.nodes import evaluate, sample
+
+
+class Reading:
+    """A graph and the values of its parameters.
+
+    Parameters
+    ----------
+    graph_module : torch.fx.GraphModule
+        As torch's compiler hands it to a backend.
+    inputs : sequence
+        What its placeholders stand for.
+    """
+
+    def __init__(self, graph_module: GraphModule, inputs: Any) -> None:
+        self.graph = graph_module.graph
+        self._module = graph_module
+        self.order = {node: at for at, node in enumerate(self.graph.nodes)}
+        self._constants = dict[Node, Any]()
+        places = [node for node in self.graph.nodes if node.op == "placeholder"]
+        for node, given in zip(places, inputs, strict=True):
+            if isinstance(given, torch.nn.Parameter):
+                self._constants[node] = given
+        self._find_constants()
+        self.found = dict[Node, Found]()  # by root
+        for node in self.graph.nodes:
+            one = None if node in self._constants else _look_at(self, node)
+            if one is not None:
+                self.found[node] = one
+
+    def _find_constants(self) -> None:
+        for node in self.graph.nodes:
+            if node.op == "get_attr":
+                value = self._module
+                for part in node.target.split("."):
+                    value = getattr(value, part)
+                if isinstance(value, torch.nn.Parameter):
+                    self._constants[node] = value
+            elif node.op in ("call_function", "call_method"):
+                of = node.all_input_nodes
+                if of and all(one in self._constants for one in of) and sample(node) is not None:
+                    with torch.no_grad():
+                        self._constants[node] = evaluate(node, self._constants)
+
+    def constant(self, node: Any) -> Any:
+        """The tensor that a node always is; None if it is not one."""
+        return self._constants.get(node) if isinstance(node, Node) else None
+
+
+# What a node may be the root of, in this order.
+_LOOKS: tuple[Callable[[Reading, Node], Found | None], ...] = (
+    products.linear,
+    norms.layer_norm,
+    norms.rms_norm,
+    norms.spelt_rms_norm,
+    pointwise.gate,
+    products.add,
+    pointwise.activation,
+)
+
+
+def _look_at(reading: Reading, node: Node) -> Found | None:
+    if node.op not in ("call_function", "call_method") or sample(node) is None:
+        return None
+    return next((one for look in _LOOKS if (one := look(reading, node)) is not None), None)

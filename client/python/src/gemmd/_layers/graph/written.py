@@ -1,0 +1,192 @@
+"""A region as a recipe: its products, as few as there can be, and where its results lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import Node
+
+from gemmd._layers.graph.found import Found
+from gemmd._layers.graph.nodes import sample
+from gemmd._layers.graph.regions import Region
+from gemmd._layers.linear_step import Weights
+from gemmd._layers.recipe import NOTHING, Given, Norm, Normed, Product, Recipe, Slice, Value
+from gemmd._memory.layout import padded
+from gemmd.ops import Activation
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Weights one below the other, of products that are made at once.
+
+    Attributes
+    ----------
+    products : tuple of Found
+    """
+
+    products: tuple[Found, ...]
+
+    @property
+    def weights(self) -> list[Any]:
+        return [one.weight for one in self.products]
+
+    @property
+    def biases(self) -> list[Any]:
+        return [one.bias for one in self.products]
+
+    @property
+    def has_bias(self) -> bool:
+        return any(one is not None for one in self.biases)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(int(one.shape[0]) for one in self.weights), int(self.weights[0].shape[1])
+
+
+class Written:
+    """A region as a recipe, whose weights are still to be made.
+
+    Attributes
+    ----------
+    matrices : list of Matrix
+    norms : list of Found
+        Whose vectors lie one behind the other in the block's own buffer.
+    vectors_bytes : int
+        Of that buffer.
+    columns : dict of Node to slice
+        Of each output in the result.
+    """
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.matrices = list[Matrix]()
+        self.norms = list[Found]()
+        self.vectors_bytes = 0
+        self._values = list[Value]()
+        self._of = dict[Node, int]()
+        self._norms = list[Norm]()
+        self._whole = dict[Node, tuple[int, int]]()  # of products that are made at once
+        self._takers = {
+            product: one
+            for one in region.found
+            if one.kind in ("add", "gate") or (one.kind == "activation" and one.activation != "none")
+            for product in (one.inputs[:1] if one.kind == "add" else one.inputs)
+        }
+        first = 0
+        for node in region.inputs:
+            columns = int(sample(node).shape[-1])
+            self._of[node] = self._add(Given(first, columns))
+            first += columns
+        write = {
+            "linear": self._linear, "activation": self._activate, "gate": self._gate,
+            "add": self._sum, "norm": self._norm,
+        }  # fmt: skip
+        for one in region.found:
+            write[one.kind](one)
+        self.columns = dict[Node, slice]()
+        self._outputs = list[int]()
+        self._place_outputs()
+
+    def recipe(self, weights: list[Weights]) -> Recipe:
+        return Recipe(
+            tuple(self._values), tuple(weights), tuple(self._norms), tuple(self._outputs)
+        )
+
+    def _add(self, value: Value) -> int:
+        self._values.append(value)
+        return len(self._values) - 1
+
+    def _product(
+        self,
+        of: Node,
+        products: tuple[Found, ...],
+        activation: Activation = "none",
+        gated: bool = False,
+        plus: int = NOTHING,
+    ) -> int:
+        self.matrices.append(Matrix(products))
+        made = Product(self._value(of), len(self.matrices) - 1, activation, gated, plus)
+        return self._add(made)
+
+    def _linear(self, one: Found) -> None:
+        if one.root in self._takers or one.root in self._of:
+            return  # whose it is multiplies, or another of the same x has
+        alike = tuple(
+            other
+            for other in self.region.found
+            if other.kind == "linear"
+            and other.inputs == one.inputs
+            and other.root not in self._takers
+        )
+        made = self._product(one.inputs[0], alike)
+        if len(alike) == 1:
+            self._of[one.root] = made
+            return
+        first = 0
+        for other in alike:
+            n = int(other.weight.shape[0])
+            self._whole[other.root] = made, first
+            self._of[other.root] = NOTHING  # made when somebody here takes it
+            first += n
+
+    def _value(self, node: Node) -> int:
+        """What a node is within the block."""
+        if self._of[node] == NOTHING:
+            whole, first = self._whole[node]
+            self._of[node] = self._add(Slice(whole, first, int(sample(node).shape[-1])))
+        return self._of[node]
+
+    def _activate(self, one: Found) -> None:
+        if one.activation == "none":
+            self._of[one.root] = self._of[one.inputs[0]]
+            if one.inputs[0] in self._whole:
+                self._whole[one.root] = self._whole[one.inputs[0]]
+            return
+        product = self._found(one.inputs[0])
+        self._of[one.root] = self._product(product.inputs[0], (product,), one.activation)
+
+    def _gate(self, one: Found) -> None:
+        products = tuple(self._found(node) for node in one.inputs)
+        of = products[0].inputs[0]
+        self._of[one.root] = self._product(of, products, one.activation, gated=True)
+
+    def _sum(self, one: Found) -> None:
+        product = self._found(one.inputs[0])
+        plus = self._value(one.inputs[1])
+        self._of[one.root] = self._product(product.inputs[0], (product,), plus=plus)
+
+    def _norm(self, one: Found) -> None:
+        columns = int(sample(one.root).shape[-1])
+        places: list[int | None] = [None, None]
+        for which, vector in enumerate((one.weight, one.bias)):
+            if vector is not None:
+                places[which] = self.vectors_bytes
+                self.vectors_bytes += padded(4 * columns)
+        self.norms.append(one)
+        self._norms.append(Norm(columns, one.centered, one.epsilon, *places))
+        self._of[one.root] = self._add(Normed(self._value(one.inputs[0]), len(self._norms) - 1))
+
+    def _found(self, product: Node) -> Found:
+        return next(
+            one for one in self.region.found if one.root is product and one.kind == "linear"
+        )
+
+    def _place_outputs(self) -> None:
+        """Each value once, however many nodes have it."""
+        begins, first = dict[int, int](), 0
+        for node in self.region.outputs:
+            value, skipped = self._whole.get(node) or (self._of[node], 0)
+            if value not in begins:
+                begins[value] = first
+                self._outputs.append(value)
+                first += self._width(value)
+            begin = begins[value] + skipped
+            self.columns[node] = slice(begin, begin + int(sample(node).shape[-1]))
+
+    def _width(self, value: int) -> int:
+        made = self._values[value]
+        if isinstance(made, Product):
+            n = self.matrices[made.weights].shape[0]
+            return n // 2 if made.gated else n
+        return self._width(made.of) if isinstance(made, Normed) else made.columns

@@ -1,0 +1,328 @@
+"""What a `Block` computes of its rows, and how that lies in memory: pure, as a `linear_step.Step` is.
+
+A recipe is a list of values, each made of those in front of it. `BlockStep` decides where each one
+lies and in which form: those that FP8 matmuls alone take are written quantised by who makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmd import ops
+from gemmd._layers.linear_step import Forward, Way, Weights, quantized_bytes, quantized_in
+from gemmd._memory.layout import padded
+from gemmd.handle import Handle
+from gemmd.norms import normalize
+from gemmd.ops import Activation, Granularity, Op, Operand
+from gemmd.tensor import Tensor
+
+NOTHING = -1  # no value
+
+
+@dataclass(frozen=True)
+class Given:
+    """Columns of x."""
+
+    first: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Columns of another value."""
+
+    of: int
+    first: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """activation(value @ weight.T + bias), or `plus` another value; `gated`: activation(gate) * up of
+    its two halves.
+    """
+
+    of: int
+    weights: int
+    activation: Activation = "none"
+    gated: bool = False
+    plus: int = NOTHING
+
+
+@dataclass(frozen=True)
+class Normed:
+    """A value, normalised by rows."""
+
+    of: int
+    norm: int
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A LayerNorm, if centred, or an RMSNorm. Its vectors lie in the block's own buffer, float32."""
+
+    columns: int
+    centered: bool
+    epsilon: float
+    weight_at: int | None
+    bias_at: int | None
+
+    def op(self, src: Tensor, dst: Tensor | Operand, vectors: Handle | None) -> Op:
+        def vector(at: int | None) -> Tensor | None:
+            if at is None or vectors is None:
+                return None
+            return vectors.tensor((self.columns,), "f32", offset_bytes=at)
+
+        return normalize(
+            src,
+            dst,
+            weight=vector(self.weight_at),
+            bias=vector(self.bias_at),
+            epsilon=self.epsilon,
+            centered=self.centered,
+        )
+
+
+Value = Given | Slice | Product | Normed
+Form = Literal["plain"] | Granularity
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Attributes
+    ----------
+    values : tuple
+        Those given come first.
+    weights : tuple of Weights
+    norms : tuple of Norm
+    outputs : tuple of int
+        The values that the result's columns are, one behind the other.
+    """
+
+    values: tuple[Value, ...]
+    weights: tuple[Weights, ...]
+    norms: tuple[Norm, ...]
+    outputs: tuple[int, ...]
+
+    def width(self, value: int) -> int:
+        made = self.values[value]
+        if isinstance(made, Product):
+            n = self.weights[made.weights].n
+            return n // 2 if made.gated else n
+        return self.width(made.of) if isinstance(made, Normed) else made.columns
+
+    @property
+    def in_features(self) -> int:
+        return sum(one.columns for one in self.values if isinstance(one, Given))
+
+    @property
+    def out_features(self) -> int:
+        return sum(self.width(one) for one in self.outputs)
+
+    def output_at(self, value: int) -> int:
+        """The first of its columns in the result."""
+        before = self.outputs[: self.outputs.index(value)]
+        return sum(self.width(one) for one in before)
+
+    def form_for(self, product: Product) -> Form:
+        """What a product's matmul takes."""
+        weights = self.weights[product.weights]
+        return weights.of_activations if weights.quantized else "plain"
+
+    @cached_property
+    def forms(self) -> dict[int, set[Form]]:
+        """Which of each value somebody reads."""
+        found: dict[int, set[Form]] = {one: set() for one in range(len(self.values))}
+        for one in self.outputs:
+            found[one].add("plain")
+        for made in self.values:
+            if isinstance(made, Product):
+                found[made.of].add(self.form_for(made))
+                if made.plus != NOTHING:
+                    found[made.plus].add("plain")
+            elif isinstance(made, Normed | Slice):
+                found[made.of].add("plain")
+        return found
+
+    def is_written_quantized(self, value: int) -> bool:
+        """Whether who makes it writes nothing else than what FP8 matmuls by blocks take."""
+        made = self.values[value]
+        if self.forms[value] != {Granularity.BLOCK_1X128}:
+            return False
+        if isinstance(made, Product):
+            weights = self.weights[made.weights]
+            return made.gated or (
+                weights.quantized and not weights.by_row and made.plus == NOTHING
+            )
+        return isinstance(made, Normed)
+
+    def fuses(self, product: Product) -> bool:
+        """Whether a gated product's kernel may apply the gate as it multiplies."""
+        weights = self.weights[product.weights]
+        blocks = weights.quantized and not weights.by_row
+        return blocks and weights.n % 256 == 0 and not weights.has_bias
+
+    def are_in_result(self, made: Value, result: int) -> bool:
+        """Whether a value is made of one that lies in the result's memory, as it would itself."""
+        sources = [made.plus] if isinstance(made, Product) else [getattr(made, "of", NOTHING)]
+        return result in self.outputs and any(self._root(one) in self.outputs for one in sources)
+
+    def _root(self, value: int) -> int:
+        made = self.values[value] if value != NOTHING else None
+        return self._root(made.of) if isinstance(made, Slice) else value
+
+
+@dataclass(frozen=True)
+class BlockStep(Forward):
+    """One forward pass over m rows. Scratch memory has a place for each form of each value."""
+
+    recipe: Recipe
+    m: int
+    in_dtype: np.dtype[Any]
+    out_dtype: np.dtype[Any]
+    way: Way
+
+    @property
+    def n(self) -> int:
+        return self.recipe.out_features
+
+    @property
+    def columns(self) -> int:
+        return self.recipe.in_features
+
+    def _plain_bytes(self, columns: int) -> int:
+        return padded(self.m * columns * self.in_dtype.itemsize)
+
+    def _is_in_result(self, value: int) -> bool:
+        """Whether it is made where the caller finds it. The host's memory is far for who reads it
+        again, and no op may read and write the same range.
+        """
+        if value not in self.recipe.outputs or self.way == "host_shared":
+            return False
+        return not self.recipe.are_in_result(self.recipe.values[value], value)
+
+    def _rooms(self) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """What lies in scratch memory, and how many bytes each takes."""
+        recipe = self.recipe
+        if self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
+            yield ("x",), self._plain_bytes(self.columns)
+        for value, made in enumerate(recipe.values):
+            width = recipe.width(value)
+            own = not isinstance(made, Given | Slice) and not self._is_in_result(value)
+            if own and not recipe.is_written_quantized(value):
+                yield (value, "plain"), self._plain_bytes(width)
+            if isinstance(made, Product) and made.gated and not recipe.fuses(made):
+                yield (value, "product"), self._plain_bytes(2 * width)
+            for form in recipe.forms[value] - {"plain"}:
+                assert isinstance(form, Granularity)
+                yield (value, form), quantized_bytes((self.m, width), form)
+
+    @cached_property
+    def _places(self) -> tuple[dict[tuple[Any, ...], int], int]:
+        """Where each begins, and the end."""
+        found, end = dict[tuple[Any, ...], int](), 0
+        for key, nbytes in self._rooms():
+            found[key] = end
+            end += nbytes
+        return found, end
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self._places[1]
+
+    def _compute(self, weights: Any, x: Tensor, scratch: Handle, d: Tensor) -> list[Op]:
+        return _Writing(self, weights, x, scratch, d).program()
+
+
+class _Writing:
+    """One program, as it is written.
+
+    Attributes
+    ----------
+    weights : tuple of Handle
+        The matrices', and behind them that of the norms' vectors, if there are any.
+    """
+
+    def __init__(
+        self, step: BlockStep, weights: Any, x: Tensor, scratch: Handle, d: Tensor
+    ) -> None:
+        self.step, self.recipe = step, step.recipe
+        self.weights = weights
+        self.scratch, self.d = scratch, d
+        self.ops = list[Op]()
+        self.x = x
+        if step.way == "host_shared":
+            self.x = self._plain_at(("x",), step.columns)
+            self.ops.append(ops.copy(x, self.x))
+
+    def program(self) -> list[Op]:
+        recipe = self.recipe
+        for value, made in enumerate(recipe.values):
+            if isinstance(made, Product):
+                self._multiply(value, made)
+            elif isinstance(made, Normed):
+                vectors = self.weights[-1] if len(self.weights) > len(recipe.weights) else None
+                target = self._target(value)
+                self.ops.append(recipe.norms[made.norm].op(self._plain(made.of), target, vectors))
+            for form in recipe.forms[value] - {"plain"}:
+                if not recipe.is_written_quantized(value):
+                    self.ops.append(ops.quantize(self._plain(value), self._room(value, form)))
+        for value in recipe.outputs:
+            if isinstance(recipe.values[value], Given) or not self.step._is_in_result(value):
+                self.ops.append(ops.copy(self._plain(value), self._column_of_d(value)))
+        return self.ops
+
+    def _multiply(self, value: int, made: Product) -> None:
+        weights, held = self.recipe.weights[made.weights], self.weights[made.weights]
+        form = self.recipe.form_for(made)
+        a = Operand(self._plain(made.of)) if form == "plain" else self._room(made.of, form)
+        b, bias = weights.operand(held), weights.bias(held)
+        target = self._target(value)
+        if made.gated and self.recipe.fuses(made):
+            gate = ops.Gate(made.activation)
+            self.ops.append(ops.matmul(a, b, target, gate=gate))
+        elif made.gated:
+            product = self._plain_at((value, "product"), 2 * self.recipe.width(value))
+            self.ops.append(ops.matmul(a, b, product, bias=bias))
+            self.ops.append(ops.gated(product, target, activation=made.activation))
+        elif isinstance(target, Operand):  # activated and quantised as it is multiplied
+            alone = ops.Gate(made.activation, alone=True)
+            self.ops.append(ops.matmul(a, b, target, bias=bias, gate=alone))
+        elif made.plus != NOTHING:
+            c = self._plain(made.plus)
+            self.ops.append(ops.matmul(a, b, target, c=c, beta=1.0, bias=bias))
+        else:
+            self.ops.append(ops.matmul(a, b, target, bias=bias, activation=made.activation))
+
+    def _target(self, value: int) -> Tensor | Operand:
+        if self.recipe.is_written_quantized(value):
+            return self._room(value, Granularity.BLOCK_1X128)
+        return self._plain(value)
+
+    def _plain(self, value: int) -> Tensor:
+        made = self.recipe.values[value]
+        if isinstance(made, Given):
+            return self.x[:, made.first : made.first + made.columns]
+        if isinstance(made, Slice):
+            return self._plain(made.of)[:, made.first : made.first + made.columns]
+        if self.step._is_in_result(value):
+            return self._column_of_d(value)
+        return self._plain_at((value, "plain"), self.recipe.width(value))
+
+    def _column_of_d(self, value: int) -> Tensor:
+        first = self.recipe.output_at(value)
+        return self.d[:, first : first + self.recipe.width(value)]
+
+    def _plain_at(self, key: tuple[Any, ...], columns: int) -> Tensor:
+        at = self.step._places[0][key]
+        return self.scratch.tensor((self.step.m, columns), self.step.in_dtype, offset_bytes=at)
+
+    def _room(self, value: int, form: Form) -> Operand:
+        assert isinstance(form, Granularity)
+        shape = self.step.m, self.recipe.width(value)
+        return quantized_in(self.scratch, shape, self.step._places[0][value, form], form)

@@ -1,0 +1,281 @@
+"""compile: a model's stretches between attentions as one call each, against the fake. Skips without
+torch.
+"""
+
+import pytest
+
+import gemmd
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from .models import Block, relative_error  # noqa: E402
+
+EXACT = {"quantize": None, "min_elements": 0}
+WIDTH = 32
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def session(client):
+    with client.session() as session:
+        yield session
+
+
+def attention(q, k, v, heads=2):
+    """[batch, rows, width] each."""
+    q, k, v = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
+
+
+class SpeltNorm(nn.Module):
+    """As Llama has it."""
+
+    def __init__(self, width, eps=1e-6):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.rand(width) + 0.5), eps
+
+    def forward(self, hidden):
+        dtype = hidden.dtype
+        hidden = hidden.to(torch.float32)
+        variance = hidden.pow(2).mean(-1, keepdim=True)
+        hidden = hidden * torch.rsqrt(variance + self.eps)
+        return self.weight * hidden.to(dtype)
+
+
+class GemmaNorm(SpeltNorm):
+    def forward(self, x):
+        normed = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.eps)
+        return (normed * (1.0 + self.weight.float())).type_as(x)
+
+
+def layer_norm(width):
+    norm = nn.LayerNorm(width)
+    norm.weight.data.uniform_(0.5, 1.5)
+    norm.bias.data.uniform_(-0.5, 0.5)
+    return norm
+
+
+class Attention(nn.Module):
+    def __init__(self, bias=True):
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj, self.out = (
+            nn.Linear(WIDTH, WIDTH, bias=bias) for _ in range(4)
+        )
+
+    def forward(self, x):
+        return self.out(attention(self.q_proj(x), self.k_proj(x), self.v_proj(x)))
+
+
+class Encoder(nn.Module):
+    """As ViT and Whisper have it: norms first, and dropout that is off."""
+
+    def __init__(self, act=None):
+        super().__init__()
+        self.norm1, self.norm2, self.attention = layer_norm(WIDTH), layer_norm(WIDTH), Attention()
+        self.fc1, self.fc2 = nn.Linear(WIDTH, 48), nn.Linear(48, WIDTH)
+        self.act, self.dropout = act or nn.GELU(), nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = x + self.dropout(self.attention(self.norm1(x)))
+        return x + self.dropout(self.fc2(self.dropout(self.act(self.fc1(self.norm2(x))))))
+
+
+class Bert(Encoder):
+    """Norms behind the sums."""
+
+    def forward(self, x):
+        x = self.norm1(self.attention(x) + x)
+        return self.norm2(self.fc2(self.act(self.fc1(x))) + x)
+
+
+class Llama(nn.Module):
+    def __init__(self, norm=SpeltNorm, bias=False):
+        super().__init__()
+        self.norm1, self.norm2, self.attention = norm(WIDTH), norm(WIDTH), Attention(bias)
+        self.gate_proj, self.up_proj = (nn.Linear(WIDTH, 48, bias=bias) for _ in range(2))
+        self.down_proj = nn.Linear(48, WIDTH, bias=bias)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        h = self.norm2(x)
+        return x + self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+
+
+class Phi(Llama):
+    """Gate and up are halves of one product."""
+
+    def __init__(self):
+        super().__init__(nn.RMSNorm)
+        self.gate_up = nn.Linear(WIDTH, 96, bias=False)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+        return x + self.down_proj(up * F.silu(gate))
+
+
+class Parallel(Encoder):
+    """As GPT-J has it: one norm for both, and a sum of three."""
+
+    def forward(self, x):
+        h = self.norm1(x)
+        return self.attention(h) + self.fc2(self.act(self.fc1(h))) + x
+
+
+def new_gelu(x):
+    return 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+
+
+class Called(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+MODELS = {
+    "norms first": lambda: nn.Sequential(Encoder(), Encoder()),
+    "norms behind": lambda: nn.Sequential(Bert(), Bert()),
+    "llama": lambda: nn.Sequential(Llama(), Llama()),
+    "gemma": lambda: nn.Sequential(Llama(GemmaNorm), Llama(GemmaNorm)),
+    "rms with biases": lambda: nn.Sequential(Llama(nn.RMSNorm, bias=True), Llama(nn.RMSNorm)),
+    "phi": lambda: nn.Sequential(Phi(), Phi()),
+    "a tanh spelt out": lambda: nn.Sequential(*(Encoder(Called(new_gelu)) for _ in range(2))),
+    "relu in place": lambda: nn.Sequential(*(Encoder(nn.ReLU(inplace=True)) for _ in range(2))),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_layer_is_one_call(session, server, kind):
+    model = MODELS[kind]().eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-5
+        # In front of the first attention, between the two, and behind the second.
+        assert (len(fast), fast.left) == (3, []), fast
+        again = torch.randn(3, 5, WIDTH)  # of other rows
+        assert relative_error(fast(again), model(again)) < 1e-5
+
+
+@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_in_fp8(session, kind, quantize):
+    model = MODELS[kind]().eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, quantize=quantize, min_elements=0) as fast:
+        assert 1e-4 < relative_error(fast(x), model(x)) < 0.1
+        assert (len(fast), fast.left) == (3, []), fast
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_16_bits(session, dtype):
+    model = MODELS["llama"]().eval().to(dtype)
+    x = torch.randn(2, 5, WIDTH, dtype=dtype)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        y = fast(x)
+        assert y.dtype is dtype
+        assert relative_error(y, model(x)) < 0.02
+
+
+def test_sums_of_three_are_left_where_they_are(session):
+    model = nn.Sequential(Parallel(), Parallel()).eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-5
+        assert not fast.left
+
+
+def test_a_whole_language_model(session):
+    model = nn.Sequential(nn.Embedding(24, WIDTH), Block(WIDTH), nn.Linear(WIDTH, 24)).eval()
+    tokens = torch.arange(12).reshape(2, 6)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(tokens), model(tokens)) < 1e-5
+        assert "2 blocks" in repr(fast), fast
+
+
+def test_what_writes_in_place_is_not_moved(session):
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            h = self.one(x)
+            x += h  # x is the caller's
+            x.mul_(2)
+            return self.two(x) + h
+
+    model = Writes().eval()
+    x = torch.randn(4, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        mine, own = x.clone(), x.clone()
+        assert relative_error(fast(mine), model(own)) < 1e-5
+        assert relative_error(mine, own) < 1e-5
+
+
+def test_what_differs_stays_torchs(session, monkeypatch):
+    from gemmd._layers.graph import pointwise
+
+    def wrong(before, after):
+        return "relu"
+
+    monkeypatch.setattr(pointwise, "activation_between", wrong)
+    model = MODELS["norms first"]().eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-5
+        assert any("differ from its" in one for one in fast.left)
+
+
+def test_small_blocks_are_left(session):
+    model = MODELS["norms first"]().eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, min_elements=1 << 20) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-6
+        assert len(fast) == 0
+        assert "min_elements is 1048576" in repr(fast)
+
+
+def test_weights_are_published_by_their_paths(session, server, client):
+    model = MODELS["llama"]().eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, name="m", **EXACT) as fast:
+        own = fast(x)
+        names = set(server.published)
+        assert "m/0.attention.q_proj.k_proj.v_proj" in names
+        assert "m/1.gate_proj.up_proj" in names
+        fast.unpublish()
+        assert not server.published
+        assert torch.equal(fast(x), own)
+
+
+def test_weights_that_are_published_and_are_others_are_refused(session, client):
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(MODELS["llama"]().eval(), session, name="m", **EXACT) as fast:
+        fast(x)
+        with client.session() as other:
+            second = gemmd.compile(MODELS["llama"]().eval(), other, name="m", **EXACT)
+            with pytest.raises(gemmd.FailedPrecondition, match="other values than the model"):
+                second(x)
+
+
+def test_bad_arguments(session):
+    model = MODELS["llama"]()
+    with pytest.raises(ValueError, match="training mode"):
+        gemmd.compile(model.train(), session)
+    with pytest.raises(TypeError, match="torch.nn.Module"):
+        gemmd.compile(lambda x: x, session)
+    with pytest.raises(TypeError, match=r"gemmd\.Session"):
+        gemmd.compile(model.eval(), None)
+    with pytest.raises(ValueError, match="inductor"):
+        gemmd.compile(model, session, rest="inducktor")

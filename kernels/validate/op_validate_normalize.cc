@@ -1,0 +1,56 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/text.h"
+#include "kernels/validate/op_validate.h"
+
+namespace gemmd::kernels::validate {
+namespace {
+
+using absl::InvalidArgumentError;
+using absl::StrCat;
+
+// A weight or a bias: one number a column.
+absl::Status CheckVector(View& view, const std::optional<TensorRef>& vector, int64_t columns,
+                         absl::Span<const SlotInfo> slots) {
+  if (!vector) return absl::OkStatus();
+  view.tensor = &*vector;
+  GEMMD_RETURN_IF_ERROR(CheckTensor(view, slots));
+  GEMMD_RETURN_IF_ERROR(CheckDType(view, {DType::kF32}));
+  return CheckShape(view, MakeDims({columns}), "the columns of src");
+}
+
+}  // namespace
+
+absl::Status CheckOp(const NormalizeOp& op, absl::Span<const SlotInfo> slots) {
+  View src{"src", &op.src, Access::kRead, {}};
+  View dst{"dst", &op.dst, Access::kWrite, {}};
+  View weight{"weight", nullptr, Access::kRead, {}};
+  View bias{"bias", nullptr, Access::kRead, {}};
+  View scales{"scales", nullptr, Access::kWrite, {}};
+  for (View* view : {&src, &dst}) GEMMD_RETURN_IF_ERROR(CheckTensor(*view, slots));
+  GEMMD_RETURN_IF_ERROR(CheckDType(src, kFloats));
+  GEMMD_RETURN_IF_ERROR(CheckDType(dst, kGatedResults));
+  const Dims& shape = op.src.shape;
+  if (shape.rank < 2) {
+    return InvalidArgumentError(StrCat("src has shape ", ToString(shape),
+                                       "; give it 2 dimensions, or 3 with a leading batch"));
+  }
+  GEMMD_RETURN_IF_ERROR(CheckSameShape(dst, src));
+  GEMMD_RETURN_IF_ERROR(CheckVector(weight, op.weight, shape[shape.rank - 1], slots));
+  GEMMD_RETURN_IF_ERROR(CheckVector(bias, op.bias, shape[shape.rank - 1], slots));
+  if (!std::isfinite(op.epsilon) || op.epsilon < 0) {
+    return InvalidArgumentError(StrCat("epsilon=", op.epsilon,
+                                       " is not a finite number of 0 and more; models have 1e-12 "
+                                       "to 1e-5"));
+  }
+  GEMMD_RETURN_IF_ERROR(CheckResultScales(op.dst, op.scales, slots, scales));
+  for (const View& read : {src, weight, bias}) {
+    if (read.tensor == nullptr) continue;
+    GEMMD_RETURN_IF_ERROR(CheckApart(dst, read));
+    if (scales.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(scales, read));
+  }
+  return scales.tensor == nullptr ? absl::OkStatus() : CheckApart(dst, scales);
+}
+
+}  // namespace gemmd::kernels::validate
