@@ -128,14 +128,19 @@ struct GatedOp {
   bool alone = false;
 };
 
-// dst = src normalised by rows: y * weight + bias, with y = (x - mean) / sqrt(variance + epsilon)
+// dst = x normalised by rows: y * weight + bias, with y = (x - mean) / sqrt(variance + epsilon)
 // where rows are centred (LayerNorm; the variance is the mean of (x - mean)^2), else y = x /
 // sqrt(mean of x^2 + epsilon) (RMSNorm). All of it in FP32, sums in an order of the backend's
 // choice; NaN or an infinity in a row spoils that row alone. The result is rounded once, to dst's
 // dtype. E4M3 takes scales of 1x128, and is quantised from the unrounded FP32 results as
 // QuantizeOp does it.
+//
+// x is src, or with an addend src + addend, rounded to their dtype, which `sum` keeps.
 struct NormalizeOp {
   TensorRef src;                    // [rows, n] or [batch, rows, n]; F32, BF16 or F16; any strides
+  std::optional<TensorRef> addend;  // src's shape and dtype, any strides
+  std::optional<TensorRef> sum;     // likewise, written; may be src or addend itself, must not
+                                    // overlap anything otherwise. Only with an addend
   TensorRef dst;                    // same shape; F32, BF16, F16 or E4M3; may not overlap src
   std::optional<TensorRef> scales;  // of an E4M3 dst: F32, [rows, ceil(n/128)], any strides
   std::optional<TensorRef> weight;  // F32 [n]; none: 1

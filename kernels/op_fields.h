@@ -190,9 +190,9 @@ struct OpKind<NormalizeOp> {
   static constexpr std::string_view kKernel =
       "layer and rms norm, f32, bf16 or f16 to those or e4m3 with scales of 1x128";
   static auto FieldsOf(const NormalizeOp& op) {
-    const auto& [src, dst, scales, weight, bias, epsilon, centered] = op;
-    return std::tuple(Reads(src), Reads(weight), Reads(bias), Writes(dst), Writes(scales),
-                      Says(epsilon), Says(centered));
+    const auto& [src, addend, sum, dst, scales, weight, bias, epsilon, centered] = op;
+    return std::tuple(Reads(src), Reads(addend), Reads(weight), Reads(bias), Writes(sum),
+                      Writes(dst), Writes(scales), Says(epsilon), Says(centered));
   }
 };
 

@@ -91,7 +91,8 @@ struct Gated {
 
 // dst = y * weight + bias by rows, y = (x - mean) / sqrt(variance + epsilon) where they are centred
 // (LayerNorm), else x / sqrt(mean of x^2 + epsilon) (RMSNorm). In FP32 and rounded once; an E4M3
-// dst is quantised as Quantize does, ready to be the next matmul's a.
+// dst is quantised as Quantize does, ready to be the next matmul's a. x is src, or src + addend,
+// rounded to their dtype.
 struct Normalize {
   Tensor src;             // [rows, n] or [batch, rows, n]; F32, BF16 or F16
   Tensor dst;             // same shape; F32, BF16, F16 or E4M3
@@ -100,6 +101,8 @@ struct Normalize {
   Tensor bias = {};       // FP32 [n]; empty: 0
   float epsilon = 1e-5f;  // finite, at least 0
   bool centered = false;
+  Tensor addend = {};  // src's shape and dtype; empty: none
+  Tensor sum = {};     // likewise, written: src + addend; may be either of them; empty: not kept
 };
 
 // For the rows of each group g: d = activation(alpha * a . b[g]^T + bias[g]), or gated. `groups` is

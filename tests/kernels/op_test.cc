@@ -134,7 +134,7 @@ TEST(OpTest, AGatedOpWritesItsScalesToo) {
   EXPECT_THAT(WrittenBy(gated), ElementsAre(2, 3));
 }
 
-TEST(OpTest, ANormReadsItsVectorsAndWritesItsScales) {
+TEST(OpTest, ANormReadsItsVectorsAndWritesItsScalesAndItsSum) {
   NormalizeOp normalize;
   normalize.src.slot = 1;
   normalize.dst.slot = 2;
@@ -146,6 +146,13 @@ TEST(OpTest, ANormReadsItsVectorsAndWritesItsScales) {
   std::vector<int> seen;
   ForEachTensor(normalize, [&](const TensorRef& tensor, Access) { seen.push_back(tensor.slot); });
   EXPECT_THAT(seen, ElementsAre(1, 4, 5, 2, 3));
+  normalize.addend.emplace().slot = 6;
+  EXPECT_THAT(WrittenBy(normalize), ElementsAre(2, 3));
+  normalize.sum.emplace().slot = 7;
+  EXPECT_THAT(WrittenBy(normalize), ElementsAre(7, 2, 3));
+  seen.clear();
+  ForEachTensor(normalize, [&](const TensorRef& tensor, Access) { seen.push_back(tensor.slot); });
+  EXPECT_THAT(seen, ElementsAre(1, 6, 4, 5, 7, 2, 3));
   EXPECT_EQ(MainTensor(Op(normalize)).slot, 2);
 }
 

@@ -118,6 +118,10 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   ops.push_back(CombineOp{x, x, y, y});
   ops.push_back(NormalizeOp{.src = x, .dst = y});
   ops.push_back(NormalizeOp{.src = y, .dst = x});
+  ops.push_back(NormalizeOp{.src = x, .addend = x, .dst = y});
+  ops.push_back(NormalizeOp{.src = x, .addend = y, .dst = y});
+  ops.push_back(NormalizeOp{.src = x, .sum = x, .dst = y});
+  ops.push_back(NormalizeOp{.src = x, .addend = x, .sum = x, .dst = y});
   ops.push_back(NormalizeOp{.src = x, .dst = y, .scales = x});
   ops.push_back(NormalizeOp{.src = x, .dst = y, .weight = x});
   ops.push_back(NormalizeOp{.src = x, .dst = y, .bias = x});

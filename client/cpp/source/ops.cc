@@ -80,6 +80,8 @@ OpList& OpList::Add(const Normalize& op) {
   out.Add(P::kBiasFieldNumber, "bias", op.bias);
   out.Add(P::kEpsilonFieldNumber, op.epsilon, 1e-5f);
   out.Add(P::kCenteredFieldNumber, int64_t{op.centered});
+  out.Add(P::kAddendFieldNumber, "addend", op.addend);
+  out.Add(P::kSumFieldNumber, "sum", op.sum);
   out.End(Check("normalize", {out.checked()}));
   return *this;
 }

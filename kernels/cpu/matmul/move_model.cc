@@ -205,8 +205,11 @@ double SecondsOf(const Machine& machine, const NormalizeOp& op) {
   const double elements = static_cast<double>(NumElements(op.dst.shape).value_or(0));
   if (elements == 0) return kOverheadSeconds;
   const double reads = op.centered ? 3 : 2;
-  const double each = reads * (AccessNs(WalkOf(op.src)) + ConversionNs(machine, DType::kF32)) +
-                      AccessNs(WalkOf(op.dst)) + ConversionNs(machine, op.dst.dtype);
+  const double sums =
+      op.addend ? AccessNs(WalkOf(*op.addend)) + 2 * ConversionNs(machine, op.src.dtype) : 0;
+  const double each =
+      reads * (AccessNs(WalkOf(op.src)) + ConversionNs(machine, DType::kF32) + sums) +
+      AccessNs(WalkOf(op.dst)) + ConversionNs(machine, op.dst.dtype);
   constexpr double kGrain = 1 << 15;
   return Spread(machine, elements * each, elements, kGrain);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/experts/route.h"
-#include "kernels/cuda/ops/quantize_chunk.cuh"
+#include "kernels/cuda/ops/store_results.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -20,18 +20,6 @@ __device__ __forceinline__ int64_t PlaceOf(const CombineArgs& args, int64_t toke
                                                      place, static_cast<int>(args.src_rows) - 1);
   }
   return -1;
-}
-
-// Two numbers to 16 bits, none a NaN.
-template <ElementType kTo>
-__device__ __forceinline__ uint32_t PackNumbers(float low, float high) {
-  uint32_t word;
-  if constexpr (kTo == ElementType::kBF16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  }
-  return word;
 }
 
 // The hardware's conversion has one NaN for all.

@@ -17,6 +17,7 @@ constexpr int kMostLoads = 4;                   // of a thread in a row
 constexpr int64_t kFewRows = 264;               // two CTAs an SM: then more threads a row pay
 constexpr int64_t kThreadsAtOnce = 132 * 2048;  // of an H200
 constexpr int kAnyThreads = 256;
+constexpr int64_t kMostRows = int64_t{1} << 30;  // which are counted in int
 
 __device__ __forceinline__ float SumOverWarp(float x) {
 #pragma unroll
@@ -64,6 +65,26 @@ __device__ __forceinline__ void LoadVector(const float* vector, int64_t col, flo
   }
 }
 
+// The sums of two chunks, rounded to their type. A NaN is some NaN.
+template <ElementType kType>
+__device__ __forceinline__ Chunk<kType> SumOf(const Chunk<kType>& one, const Chunk<kType>& other) {
+  constexpr int kElements = Chunk<kType>::kElements;
+  float x[kElements], y[kElements];
+  one.Expand(x);
+  other.Expand(y);
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kType == ElementType::kF32) {
+      words[i] = __float_as_uint(__fadd_rn(x[i], y[i]));
+    } else {
+      words[i] =
+          PackNumbers<kType>(__fadd_rn(x[2 * i], y[2 * i]), __fadd_rn(x[2 * i + 1], y[2 * i + 1]));
+    }
+  }
+  return {make_uint4(words[0], words[1], words[2], words[3])};
+}
+
 // `row_threads` a row, a power of two from 32 on; several rows in a CTA that has more.
 template <ElementType kFrom, ElementType kTo, int kLoads>
 __global__ void __launch_bounds__(kMostThreads)
@@ -76,97 +97,141 @@ __global__ void __launch_bounds__(kMostThreads)
   const int row_threads = 1 << row_threads_log2;
   RowSums sums(parts, row_threads / 32);
   const int at = static_cast<int>(threadIdx.x) & (row_threads - 1);
-  const int64_t rows_at_once =
-      static_cast<int64_t>(gridDim.x) * (static_cast<int>(blockDim.x) >> row_threads_log2);
-  const int64_t slot =
-      (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> row_threads_log2;
-  const int64_t lines = args.batch * args.rows;
-  // Every thread goes as many rounds as the first of its CTA: all take part in the sums.
-  for (int64_t first = slot - (threadIdx.x >> row_threads_log2); first < lines;
-       first += rows_at_once) {
-    const int64_t line = first + (threadIdx.x >> row_threads_log2);
-    const bool valid = line < lines;
-    const int64_t batch = line / args.rows, row = line - batch * args.rows;
-    const int64_t src = batch * args.src_batch + row * args.src_row;
-    Chunk<kFrom> chunks[kLoads];
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t col = static_cast<int64_t>(i * row_threads + at) * kElements;
-      chunks[i] = LoadChunk<kFrom>(args.src, src + col, valid && col < args.n);
-    }
-    float mean = 0.0f;
-    if (args.centered) {
-      float sum = 0.0f;
+  const int rows_of_cta = static_cast<int>(blockDim.x) >> row_threads_log2;
+  const int n = static_cast<int>(args.n), rows = static_cast<int>(args.rows);
+  for (int64_t batch = blockIdx.y; batch < args.batch; batch += gridDim.y) {
+    // Every thread goes as many rounds as the first of its CTA: all take part in the sums.
+    for (int first = static_cast<int>(blockIdx.x) * rows_of_cta; first < rows;
+         first += static_cast<int>(gridDim.x) * rows_of_cta) {
+      const int row = first + (static_cast<int>(threadIdx.x) >> row_threads_log2);
+      const bool valid = row < rows;
+      const int64_t src = batch * args.src_batch + row * args.src_row;
+      Chunk<kFrom> chunks[kLoads];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
+        const int col = (i * row_threads + at) * kElements;
+        chunks[i] = LoadChunk<kFrom>(args.src, src + col, valid && col < n);
+      }
+      if (args.addend != nullptr) {
+        const int64_t addend = batch * args.addend_batch + row * args.addend_row;
+        Chunk<kFrom> added[kLoads];
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          const int col = (i * row_threads + at) * kElements;
+          added[i] = LoadChunk<kFrom>(args.addend, addend + col, valid && col < n);
+        }
+        char* const sum = static_cast<char*>(args.sum) +
+                          (batch * args.sum_batch + row * args.sum_row) * ElementBytes(kFrom);
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          const int col = (i * row_threads + at) * kElements;
+          chunks[i] = SumOf(chunks[i], added[i]);
+          if (args.sum != nullptr && valid && col < n) {
+            *reinterpret_cast<uint4*>(sum + col * ElementBytes(kFrom)) = chunks[i].raw;
+          }
+        }
+      }
+      float mean = 0.0f;
+      if (args.centered) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          float x[kElements];
+          chunks[i].Expand(x);
+#pragma unroll
+          for (int j = 0; j < kElements; ++j) sum = __fadd_rn(sum, x[j]);
+        }
+        mean = __fmul_rn(sums.Of(sum), reciprocal_n);
+      }
+      float squares = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        // What lies behind n is no part of the row, though it is 0.
+        if ((i * row_threads + at) * kElements >= n) continue;
         float x[kElements];
         chunks[i].Expand(x);
 #pragma unroll
-        for (int j = 0; j < kElements; ++j) sum = __fadd_rn(sum, x[j]);
-      }
-      mean = __fmul_rn(sums.Of(sum), reciprocal_n);
-    }
-    float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      // What lies behind n is no part of the row, though it is 0.
-      if (static_cast<int64_t>(i * row_threads + at) * kElements >= args.n) continue;
-      float x[kElements];
-      chunks[i].Expand(x);
-#pragma unroll
-      for (int j = 0; j < kElements; ++j) {
-        const float apart = __fsub_rn(x[j], mean);
-        squares = __fmaf_rn(apart, apart, squares);
-      }
-    }
-    const float factor = FactorOf(sums.Of(squares), reciprocal_n, args.epsilon);
-    char* const dst = static_cast<char*>(args.dst) +
-                      (batch * args.dst_batch + row * args.dst_row) * ElementBytes(kTo);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t col = static_cast<int64_t>(i * row_threads + at) * kElements;
-      const bool there = valid && col < args.n;
-      float y[kElements];
-      chunks[i].Expand(y);
-#pragma unroll
-      for (int j = 0; j < kElements; ++j) {
-        y[j] = col < args.n ? __fmul_rn(__fsub_rn(y[j], mean), factor) : 0.0f;
-      }
-      if (there && args.weight != nullptr) {
-        float weight[kElements];
-        LoadVector(args.weight, col, weight);
-#pragma unroll
-        for (int j = 0; j < kElements; ++j) y[j] = __fmul_rn(y[j], weight[j]);
-      }
-      if (there && args.bias != nullptr) {
-        float bias[kElements];
-        LoadVector(args.bias, col, bias);
-#pragma unroll
-        for (int j = 0; j < kElements; ++j) y[j] = __fadd_rn(y[j], bias[j]);
-      }
-      if constexpr (kTo == ElementType::kE4M3) {
-        float amax = 0.0f;
-#pragma unroll
-        for (int j = 0; j < kElements; ++j) amax = AddMagnitude<false>(amax, y[j]);
-        const float scale = ScaleOf<false>(MaxOverLanes<kLanesPerBlock>(amax));
-        if (!there) continue;
-        if (threadIdx.x % kLanesPerBlock == 0) {
-          args.scales[batch * args.scales_batch + row * args.scales_row +
-                      col / kQuantBlock * args.scales_block] = scale;
+        for (int j = 0; j < kElements; ++j) {
+          const float apart = __fsub_rn(x[j], mean);
+          squares = __fmaf_rn(apart, apart, squares);
         }
-        StoreQuantised<kElements>(dst + col, y, MakeScaleDivisor(scale));
-      } else if (there) {
-        StoreRounded<kTo, kElements>(dst + col * ElementBytes(kTo), y);
+      }
+      const float factor = FactorOf(sums.Of(squares), reciprocal_n, args.epsilon);
+      char* const dst = static_cast<char*>(args.dst) +
+                        (batch * args.dst_batch + row * args.dst_row) * ElementBytes(kTo);
+      float* const scales = args.scales + batch * args.scales_batch + row * args.scales_row;
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        const int col = (i * row_threads + at) * kElements;
+        const bool there = valid && col < n;
+        float y[kElements];
+        chunks[i].Expand(y);
+#pragma unroll
+        for (int j = 0; j < kElements; ++j) y[j] = __fmul_rn(__fsub_rn(y[j], mean), factor);
+        if (there && args.weight != nullptr) {
+          float weight[kElements];
+          LoadVector(args.weight, col, weight);
+#pragma unroll
+          for (int j = 0; j < kElements; ++j) y[j] = __fmul_rn(y[j], weight[j]);
+        }
+        if (there && args.bias != nullptr) {
+          float bias[kElements];
+          LoadVector(args.bias, col, bias);
+#pragma unroll
+          for (int j = 0; j < kElements; ++j) y[j] = __fadd_rn(y[j], bias[j]);
+        }
+        if constexpr (kTo == ElementType::kE4M3) {
+          float amax = 0.0f;
+#pragma unroll
+          for (int j = 0; j < kElements; ++j) amax = AddMagnitude<false>(amax, y[j]);
+          if (!there) amax = 0.0f;  // of the same block as columns that are
+          const float scale = ScaleOf<false>(MaxOverLanes<kLanesPerBlock>(amax));
+          if (!there) continue;
+          if (threadIdx.x % kLanesPerBlock == 0)
+            scales[col / kQuantBlock * args.scales_block] = scale;
+          StoreQuantised<kElements>(dst + col, y, MakeScaleDivisor(scale));
+        } else if (there) {
+          StoreRounded<kTo, kElements>(dst + col * ElementBytes(kTo), y);
+        }
       }
     }
   }
   EndInTurn(args.independent);
 }
 
-__device__ __forceinline__ float LoadAny(const NormalizeArgs& args, int64_t row, int64_t col) {
-  return ToF32(args.src_type,
-               LoadCode(args.src, row + col * args.src_col, ElementBytes(args.src_type)));
-}
+// x of any layout.
+struct AnyRow {
+  const NormalizeArgs& args;
+  int64_t src, addend, sum;
+
+  __device__ __forceinline__ AnyRow(const NormalizeArgs& of, int64_t batch, int64_t row)
+      : args(of),
+        src(batch * of.src_batch + row * of.src_row),
+        addend(batch * of.addend_batch + row * of.addend_row),
+        sum(batch * of.sum_batch + row * of.sum_row) {}
+
+  __device__ __forceinline__ uint32_t Code(int64_t col) const {
+    const int bytes = ElementBytes(args.src_type);
+    const uint32_t code = LoadCode(args.src, src + col * args.src_col, bytes);
+    if (args.addend == nullptr) return code;
+    const uint32_t other = LoadCode(args.addend, addend + col * args.addend_col, bytes);
+    return FromF32(args.src_type,
+                   __fadd_rn(ToF32(args.src_type, code), ToF32(args.src_type, other)));
+  }
+
+  __device__ __forceinline__ float Load(int64_t col) const {
+    return ToF32(args.src_type, Code(col));
+  }
+
+  // For the last time: the sum may be src or the addend.
+  __device__ __forceinline__ float LoadAndKeep(int64_t col) const {
+    const uint32_t code = Code(col);
+    if (args.sum != nullptr) {
+      StoreCode(args.sum, sum + col * args.sum_col, ElementBytes(args.src_type), code);
+    }
+    return ToF32(args.src_type, code);
+  }
+};
 
 // Any strides, extents and alignment: a CTA for a row, and in the end a warp for 128 of it.
 __global__ void __launch_bounds__(kAnyThreads)
@@ -179,19 +244,19 @@ __global__ void __launch_bounds__(kAnyThreads)
   const bool quantised = args.scales != nullptr;
   for (int64_t line = blockIdx.x; line < args.batch * args.rows; line += gridDim.x) {
     const int64_t batch = line / args.rows, row = line - batch * args.rows;
-    const int64_t src = batch * args.src_batch + row * args.src_row;
+    const AnyRow x(args, batch, row);
     const int64_t dst = batch * args.dst_batch + row * args.dst_row;
     float mean = 0.0f;
     if (args.centered) {
       float sum = 0.0f;
       for (int64_t col = threadIdx.x; col < args.n; col += kAnyThreads) {
-        sum = __fadd_rn(sum, LoadAny(args, src, col));
+        sum = __fadd_rn(sum, x.Load(col));
       }
       mean = __fmul_rn(sums.Of(sum), reciprocal_n);
     }
     float squares = 0.0f;
     for (int64_t col = threadIdx.x; col < args.n; col += kAnyThreads) {
-      const float apart = __fsub_rn(LoadAny(args, src, col), mean);
+      const float apart = __fsub_rn(x.Load(col), mean);
       squares = __fmaf_rn(apart, apart, squares);
     }
     const float factor = FactorOf(sums.Of(squares), reciprocal_n, args.epsilon);
@@ -202,7 +267,7 @@ __global__ void __launch_bounds__(kAnyThreads)
       for (int j = 0; j < kPerLane; ++j) {
         const int64_t col = begin + j * 32 + lane;
         if (col >= args.n) continue;
-        y[j] = __fmul_rn(__fsub_rn(LoadAny(args, src, col), mean), factor);
+        y[j] = __fmul_rn(__fsub_rn(x.LoadAndKeep(col), mean), factor);
         if (args.weight != nullptr) y[j] = __fmul_rn(y[j], args.weight[col * args.weight_stride]);
         if (args.bias != nullptr) y[j] = __fadd_rn(y[j], args.bias[col * args.bias_stride]);
         amax = AddMagnitude<false>(amax, y[j]);
@@ -243,7 +308,8 @@ cudaError_t LaunchFast(const NormalizeArgs& args, cudaStream_t stream) {
   const bool spread = lines <= kFewRows && chunks <= kMostThreads;
   const int log2 = std::max(5, Log2Up(spread ? chunks : CeilDiv(chunks, kMostLoads)));
   const int threads = std::max(kLeastThreads, 1 << log2);
-  const dim3 grid = GridOf(std::min(CeilDiv(lines, threads >> log2), kThreadsAtOnce / threads));
+  const int64_t ctas = CeilDiv(kThreadsAtOnce, threads * args.batch);
+  const dim3 grid = GridOf(std::min(CeilDiv(args.rows, threads >> log2), ctas), args.batch);
   const auto kernel = spread ? NormalizeRows<kFrom, kTo, 1> : NormalizeRows<kFrom, kTo, kMostLoads>;
   return LaunchKernel(kernel, grid, threads, args.programmatic, stream, args, log2,
                       1.0f / static_cast<float>(args.n));
@@ -273,13 +339,16 @@ bool IsAligned(const void* at, int64_t bytes) {
 bool IsFast(const NormalizeArgs& args) {
   const int64_t elements = 16 / ElementBytes(args.src_type);
   const int64_t dst_bytes = elements * ElementBytes(args.dst_type);
-  const auto divides = [elements](int64_t value) { return value % elements == 0; };
-  return args.src_col == 1 && args.dst_col == 1 && args.weight_stride == 1 &&
-         args.bias_stride == 1 && divides(args.n) &&
-         args.n <= elements * kMostLoads * kMostThreads && divides(args.src_row) &&
-         divides(args.dst_row) && divides(args.src_batch) && divides(args.dst_batch) &&
-         IsAligned(args.src, 16) && IsAligned(args.dst, std::min<int64_t>(dst_bytes, 16)) &&
-         IsAligned(args.weight, 16) && IsAligned(args.bias, 16);
+  for (int64_t stride : {args.src_row, args.src_batch, args.addend_row, args.addend_batch,
+                         args.sum_row, args.sum_batch, args.dst_row, args.dst_batch, args.n}) {
+    if (stride % elements != 0) return false;
+  }
+  return args.src_col == 1 && args.addend_col == 1 && args.sum_col == 1 && args.dst_col == 1 &&
+         args.weight_stride == 1 && args.bias_stride == 1 && args.rows < kMostRows &&
+         args.n <= elements * kMostLoads * kMostThreads && IsAligned(args.src, 16) &&
+         IsAligned(args.addend, 16) && IsAligned(args.sum, 16) &&
+         IsAligned(args.dst, std::min<int64_t>(dst_bytes, 16)) && IsAligned(args.weight, 16) &&
+         IsAligned(args.bias, 16);
 }
 
 }  // namespace

@@ -25,6 +25,14 @@ struct NormalizeArgs {
   int64_t src_batch = 0;
   int64_t src_row = 0;
   int64_t src_col = 1;
+  const void* addend = nullptr;  // as src, with strides of its own; null: none
+  int64_t addend_batch = 0;
+  int64_t addend_row = 0;
+  int64_t addend_col = 1;
+  void* sum = nullptr;  // likewise, written; null: not kept. May be src or the addend itself
+  int64_t sum_batch = 0;
+  int64_t sum_row = 0;
+  int64_t sum_col = 1;
   void* dst = nullptr;                        // [batch, rows, n]
   ElementType dst_type = ElementType::kE4M3;  // kF32, kBF16, kF16 or kE4M3
   int64_t dst_batch = 0;

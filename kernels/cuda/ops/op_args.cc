@@ -279,6 +279,20 @@ CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots) {
 
 NormalizeArgs ArgsOf(const NormalizeOp& op, SlotAddresses slots) {
   auto args = ArgsOfPass<NormalizeArgs>(op, slots);
+  if (op.addend) {
+    const Matrix addend(*op.addend);
+    args.addend = AddressOf(*op.addend, slots);
+    args.addend_batch = addend.batch_stride;
+    args.addend_row = addend.row_stride;
+    args.addend_col = addend.col_stride;
+  }
+  if (op.sum) {
+    const Matrix sum(*op.sum);
+    args.sum = AddressOf(*op.sum, slots);
+    args.sum_batch = sum.batch_stride;
+    args.sum_row = sum.row_stride;
+    args.sum_col = sum.col_stride;
+  }
   if (op.weight) {
     args.weight = reinterpret_cast<const float*>(AddressOf(*op.weight, slots));
     args.weight_stride = op.weight->strides[0];

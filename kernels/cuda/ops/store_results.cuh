@@ -6,6 +6,18 @@
 
 namespace gemmd::kernels::cuda {
 
+// Two numbers to 16 bits, none a NaN.
+template <ElementType kTo>
+__device__ __forceinline__ uint32_t PackNumbers(float low, float high) {
+  uint32_t word;
+  if constexpr (kTo == ElementType::kBF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
 // Results rounded to kTo, in stores of up to 16 bytes.
 template <ElementType kTo, int kCount>
 __device__ __forceinline__ void StoreRounded(char* to, const float* y) {

@@ -252,6 +252,8 @@ class OpConverter {
     Fill(normalize.src(), normalize.has_src(), "src", op.src);
     Fill(normalize.dst(), normalize.has_dst(), "dst", op.dst);
     Fill(normalize.scales(), normalize.has_scales(), "scales", op.scales);
+    Fill(normalize.addend(), normalize.has_addend(), "addend", op.addend);
+    Fill(normalize.sum(), normalize.has_sum(), "sum", op.sum);
     Fill(normalize.weight(), normalize.has_weight(), "weight", op.weight);
     Fill(normalize.bias(), normalize.has_bias(), "bias", op.bias);
     if (normalize.has_epsilon()) op.epsilon = normalize.epsilon();

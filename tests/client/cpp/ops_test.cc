@@ -106,13 +106,16 @@ TEST(OpListTest, NormalizeArrivesAsItWasWritten) {
                      .weight = T('w', {256}),
                      .bias = T('b', {256}),
                      .epsilon = 0,
-                     .centered = true});
+                     .centered = true,
+                     .addend = T('e', {4, 256}),
+                     .sum = T('x', {4, 256})});
   const v1::ExecuteRequest request = Parsed(ops);
   ASSERT_EQ(request.ops_size(), 2);
   const v1::Normalize& plain = request.ops(0).normalize();
   EXPECT_EQ(plain.src().buffer_id(), std::string(16, 'a'));
   EXPECT_EQ(plain.dst().buffer_id(), std::string(16, 'd'));
   EXPECT_FALSE(plain.has_scales() || plain.has_weight() || plain.has_bias());
+  EXPECT_FALSE(plain.has_addend() || plain.has_sum());
   EXPECT_FALSE(plain.has_epsilon()) << "unset is 1e-5";
   EXPECT_FALSE(plain.centered());
   const v1::Normalize& full = request.ops(1).normalize();
@@ -120,6 +123,8 @@ TEST(OpListTest, NormalizeArrivesAsItWasWritten) {
   EXPECT_EQ(full.scales().buffer_id(), std::string(16, 's'));
   EXPECT_EQ(full.weight().buffer_id(), std::string(16, 'w'));
   EXPECT_EQ(full.bias().buffer_id(), std::string(16, 'b'));
+  EXPECT_EQ(full.addend().buffer_id(), std::string(16, 'e'));
+  EXPECT_EQ(full.sum().buffer_id(), std::string(16, 'x'));
   EXPECT_TRUE(full.has_epsilon()) << "0 differs from unset, which is 1e-5";
   EXPECT_EQ(full.epsilon(), 0);
   EXPECT_TRUE(full.centered());

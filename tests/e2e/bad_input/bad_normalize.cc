@@ -74,6 +74,34 @@ std::vector<BadInput> BadNormalize() {
           [](auto& p, v1::Normalize& norm) { norm.mutable_dst()->set_buffer_id(p.a); }),
       Bad("NormalizeScalesOverDst", {"dst", "overlaps scales", "apart"},
           [](auto& p, v1::Normalize& norm) { norm.mutable_scales()->set_buffer_id(p.d); }),
+      Bad("NormalizeSumWithoutAddend", {"a sum is given but no addend", "copy src"},
+          [](auto& p, v1::Normalize& norm) {
+            *norm.mutable_sum() = View(p.b, {4, 16});
+          }),
+      Bad("NormalizeAddendOfAnotherHeight",
+          {"addend has shape [3, 16]", "[4, 16]", "reshape addend"},
+          [](auto& p, v1::Normalize& norm) {
+            *norm.mutable_addend() = View(p.a, {3, 16});
+          }),
+      Bad("NormalizeAddendOfBF16", {"addend is bf16", "f32"},
+          [](auto& p, v1::Normalize& norm) {
+            *norm.mutable_addend() = View(p.a, {4, 16}, v1::DTYPE_BF16);
+          }),
+      Bad("NormalizeSumOfAnotherWidth", {"sum has shape [4, 8]", "[4, 16]", "reshape sum"},
+          [](auto& p, v1::Normalize& norm) {
+            *norm.mutable_addend() = norm.src();
+            *norm.mutable_sum() = View(p.a, {4, 8}, v1::DTYPE_F32, 1024);
+          }),
+      Bad("NormalizeSumAcrossSrc", {"sum", "overlaps src", "apart"},
+          [](auto& p, v1::Normalize& norm) {
+            *norm.mutable_addend() = norm.src();
+            *norm.mutable_sum() = View(p.a, {4, 16}, v1::DTYPE_F32, 64);
+          }),
+      Bad("NormalizeSumOverDst", {"dst", "overlaps sum", "apart"},
+          [](auto& p, v1::Normalize& norm) {
+            *norm.mutable_addend() = norm.src();
+            *norm.mutable_sum() = View(p.d, {4, 16});
+          }),
       Bad("NormalizeScalesOverWeight", {"scales", "overlaps weight", "apart"},
           [](auto&, v1::Normalize& norm) { norm.mutable_scales()->set_offset_bytes(1024); }),
   };

@@ -57,7 +57,9 @@ class Translator {
                               .weight = op.weight ? Of(*op.weight) : client::Tensor(),
                               .bias = op.bias ? Of(*op.bias) : client::Tensor(),
                               .epsilon = op.epsilon,
-                              .centered = op.centered});
+                              .centered = op.centered,
+                              .addend = op.addend ? Of(*op.addend) : client::Tensor(),
+                              .sum = op.sum ? Of(*op.sum) : client::Tensor()});
   }
   void operator()(const GroupedMatmulOp& op) {
     client::GroupedMatmul grouped{.a = Of(op.a), .groups = Of(op.groups)};

@@ -1,8 +1,10 @@
-// Normalize: layer and RMS norms of rows by their definition in float64, and the E4M3 results that
-// a next matmul takes as they are.
+// Normalize: layer and RMS norms of rows by their definition in float64, the sums that are
+// normalised in place of rows, and the E4M3 results that a next matmul takes as they are.
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "kernels/cpu/matmul/reference.h"
 #include "tests/kernels/contract/matmul_check.h"
@@ -11,6 +13,15 @@ namespace gemmd::kernels::contract {
 namespace {
 
 constexpr DType kNormalizedTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+enum class Summed {
+  kNot,         // no addend
+  kUnkept,      // an addend, no sum
+  kApart,       // a sum of its own
+  kOverSrc,     // the sum is src
+  kOverAddend,  // the sum is the addend
+};
+constexpr Summed kSums[] = {Summed::kUnkept, Summed::kApart, Summed::kOverSrc, Summed::kOverAddend};
 
 struct NormalizeCase {
   DType from = DType::kBF16;
@@ -23,6 +34,9 @@ struct NormalizeCase {
   Placement dst = Placement::kDense;
   Placement scales = Placement::kDense;
   Placement vectors = Placement::kDense;  // weight and bias
+  Summed summed = Summed::kNot;
+  Placement addend = Placement::kDense;
+  Placement sum = Placement::kDense;  // of one apart
 };
 
 NormalizeOp MakeNormalize(Scene& scene, const NormalizeCase& c) {
@@ -37,30 +51,46 @@ NormalizeOp MakeNormalize(Scene& scene, const NormalizeCase& c) {
   if (c.weight) op.weight = scene.Random(DType::kF32, columns, c.vectors);
   if (c.bias) op.bias = scene.Random(DType::kF32, columns, c.vectors);
   op.centered = c.centered;
+  if (c.summed != Summed::kNot) op.addend = scene.Random(c.from, c.shape, c.addend);
+  if (c.summed == Summed::kApart) op.sum = scene.Poisoned(c.from, c.shape, c.sum);
+  if (c.summed == Summed::kOverSrc) op.sum = op.src;
+  if (c.summed == Summed::kOverAddend) op.sum = op.addend;
   return op;
 }
 
 std::string ToString(const NormalizeOp& op) {
   return std::string(Name(op.src.dtype)) + " to " + std::string(Name(op.dst.dtype)) + " " +
          kernels::ToString(op.dst.shape) + (op.centered ? " centered" : "") +
-         (op.weight ? " weight" : "") + (op.bias ? " bias" : "");
+         (op.weight ? " weight" : "") + (op.bias ? " bias" : "") + (op.addend ? " addend" : "") +
+         (op.sum ? " sum in slot " + std::to_string(op.sum->slot) : "");
 }
 
 int64_t Columns(const NormalizeOp& op) { return op.dst.shape[op.dst.shape.rank - 1]; }
 
+// What is normalised: src, or the sums as their type has them.
+std::vector<double> Summands(const NormalizeOp& op, const Bindings& bindings) {
+  std::vector<double> x = ReadTensor(op.src, bindings);
+  if (!op.addend) return x;
+  const std::vector<double> addend = ReadTensor(*op.addend, bindings);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = DecodeReference(op.src.dtype, EncodeReference(op.src.dtype, x[i] + addend[i]));
+  }
+  return x;
+}
+
 // dst in float64, unrounded, and what sums in FP32 may add to each element.
 struct Expected {
-  std::vector<double> values, slack;
+  std::vector<double> x, values, slack;
 };
 
 Expected Reference(const NormalizeOp& op, const Bindings& bindings) {
   const int64_t n = Columns(op);
-  const std::vector<double> x = ReadTensor(op.src, bindings);
+  const std::vector<double> x = Summands(op, bindings);
   const auto vector = [&](const std::optional<TensorRef>& given, double otherwise) {
     return given ? ReadTensor(*given, bindings) : std::vector<double>(n, otherwise);
   };
   const std::vector<double> weight = vector(op.weight, 1), bias = vector(op.bias, 0);
-  Expected expected;
+  Expected expected{.x = x};
   for (size_t row = 0; row < x.size(); row += n) {
     double sum = 0, magnitude = 0, squares = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -119,16 +149,41 @@ void CheckQuantised(const Outcome& outcome, const NormalizeOp& op, const Expecte
   }
 }
 
+// Any NaN is as good as another; all else to the bit.
+void CheckSum(const Outcome& outcome, const TensorRef& sum, const std::vector<double>& expected) {
+  const std::vector<double> x = Values(outcome, sum);
+  ASSERT_EQ(x.size(), expected.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(expected[i]) && std::isnan(x[i])) continue;
+    ASSERT_EQ(x[i], expected[i]) << "element " << i << " of the sum";
+    ASSERT_EQ(std::signbit(x[i]), std::signbit(expected[i])) << "element " << i << " of the sum";
+  }
+}
+
+// Of all slots.
+void CheckWrites(const Scene& scene, const Outcome& outcome, const NormalizeOp& op) {
+  std::vector<bool> written(scene.slots().size());
+  const auto check = [&](const TensorRef& tensor) {
+    ExpectOnlyElementsWritten(scene, outcome, tensor);
+    written[tensor.slot] = true;
+  };
+  check(op.dst);
+  if (op.scales) check(*op.scales);
+  if (op.sum) check(*op.sum);
+  for (size_t slot = 0; slot < written.size(); ++slot) {
+    if (written[slot]) continue;
+    EXPECT_TRUE(outcome.slots[slot] == scene.slots()[slot]) << "slot " << slot << " was written";
+  }
+}
+
 // Holds each element against float64.
 void Check(Scene& scene, Executor& executor, const NormalizeOp& op) {
   SCOPED_TRACE(ToString(op));
   const Outcome outcome = scene.Run(executor, Op(op));
   const Expected expected = Reference(op, scene.Reference());
-  ExpectOnlyElementsWritten(scene, outcome, op.dst);
-  if (op.scales) {
-    ExpectOnlyElementsWritten(scene, outcome, *op.scales);
-    return CheckQuantised(outcome, op, expected);
-  }
+  CheckWrites(scene, outcome, op);
+  if (op.sum) CheckSum(outcome, *op.sum, expected.x);
+  if (op.scales) return CheckQuantised(outcome, op, expected);
   const std::vector<double> dst = Values(outcome, op.dst);
   ASSERT_EQ(dst.size(), expected.values.size());
   for (size_t i = 0; i < dst.size(); ++i) {
@@ -241,6 +296,147 @@ TEST_P(ContractTest, NormalizesBetweenAnyPlacements) {
   }
 }
 
+// Small shapes: the reference rounds by search.
+TEST_P(ContractTest, NormalizesSums) {
+  Scene seeds;
+  for (DType from : kNormalizedTypes) {
+    for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3}) {
+      for (bool centered : {false, true}) {
+        for (Summed summed : kSums) {
+          for (const Dims& shape : {MakeDims({3, 127}), MakeDims({2, 3, 136})}) {
+            if (!Takes()) continue;
+            Scene scene(seeds.random()());
+            Check(scene, executor(),
+                  MakeNormalize(scene, {.from = from,
+                                        .to = to,
+                                        .shape = shape,
+                                        .centered = centered,
+                                        .weight = scene.Between(0, 1) == 1,
+                                        .bias = scene.Between(0, 1) == 1,
+                                        .summed = summed}));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows that threads share in each of a kernel's ways, and more rows than lie in one pass of them.
+TEST_P(ContractTest, NormalizesSumsOfEveryLength) {
+  Scene seeds;
+  for (DType from : {DType::kF32, DType::kBF16}) {
+    for (Summed summed : {Summed::kApart, Summed::kOverSrc}) {
+      for (const Dims& shape : {MakeDims({1, 1}), MakeDims({3, 2056}), MakeDims({1, 16384}),
+                                MakeDims({300, 24}), MakeDims({1, 33000})}) {
+        if (!Takes()) continue;
+        Scene scene(seeds.random()());
+        Check(scene, executor(),
+              MakeNormalize(scene, {.from = from,
+                                    .to = scene.Between(0, 1) == 1 ? DType::kE4M3 : from,
+                                    .shape = shape,
+                                    .centered = true,
+                                    .summed = summed}));
+      }
+    }
+  }
+}
+
+TEST_P(ContractTest, NormalizesSumsBetweenAnyPlacements) {
+  Scene seeds;
+  for (Placement addend : kPlacements) {
+    for (Placement other : kPlacements) {
+      for (Summed summed : kSums) {
+        if (!Takes()) continue;
+        Scene scene(seeds.random()());
+        SCOPED_TRACE(testing::Message() << Name(addend) << Name(other));
+        // Of a sum apart the placement has its turn, of one in place src's.
+        const bool apart = summed == Summed::kApart;
+        const bool quantised = scene.Between(0, 1) == 1;
+        Check(scene, executor(),
+              MakeNormalize(scene, {.to = quantised ? DType::kE4M3 : DType::kBF16,
+                                    .shape = quantised ? MakeDims({2, 3, 136}) : MakeDims({9, 132}),
+                                    .centered = scene.Between(0, 1) == 1,
+                                    .src = apart ? kPlacements[scene.Between(0, 3)] : other,
+                                    .dst = kPlacements[scene.Between(0, 3)],
+                                    .scales = kPlacements[scene.Between(0, 3)],
+                                    .vectors = kPlacements[scene.Between(0, 3)],
+                                    .summed = summed,
+                                    .addend = addend,
+                                    .sum = other}));
+      }
+    }
+  }
+}
+
+// src and addend may be one, or one row for all rows.
+TEST_P(ContractTest, SumsWhatRepeatsItself) {
+  for (DType from : {DType::kF32, DType::kF16}) {
+    Scene scene;
+    NormalizeOp op =
+        MakeNormalize(scene, {.from = from, .shape = MakeDims({4, 136}), .summed = Summed::kApart});
+    op.addend->strides[0] = 0;
+    Check(scene, executor(), op);
+    op.addend = op.src;
+    Check(scene, executor(), op);
+    op.sum = op.src;
+    Check(scene, executor(), op);
+  }
+}
+
+// To infinity and to NaN, among the least numbers there are, and to zero.
+TEST_P(ContractTest, SumsAreRoundedAtEveryEnd) {
+  for (DType from : kNormalizedTypes) {
+    const double most = from == DType::kF16    ? 65504
+                        : from == DType::kBF16 ? 0x1.fep127
+                                               : 0x1.fffffep127;
+    const double least = from == DType::kF16 ? 0x1p-24 : from == DType::kBF16 ? 0x1p-133 : 0x1p-149;
+    const std::pair<double, double> pairs[] = {
+        {kNaN, 1},    {kInfinity, -kInfinity}, {kInfinity, 1}, {-most, -most}, {most, -most},
+        {most, 1},    {least, least},          {-least, 0.0},  {0.0, -0.0},    {-0.0, -0.0},
+        {least, 0.5}, {1, -0x1.fp-12}};
+    for (int64_t n : {130, 136}) {
+      Scene scene;
+      SCOPED_TRACE(testing::Message() << Name(from) << " " << n);
+      const NormalizeOp op = MakeNormalize(scene, {.from = from,
+                                                   .to = DType::kF32,
+                                                   .shape = MakeDims({std::ssize(pairs), n}),
+                                                   .summed = Summed::kApart});
+      for (int64_t row = 0; const auto& [x, addend] : pairs) {
+        scene.Set(op.src, {row, n - 1}, x);
+        scene.Set(*op.addend, {row++, n - 1}, addend);
+      }
+      const Outcome outcome = scene.Run(executor(), Op(op));
+      CheckWrites(scene, outcome, op);
+      const Expected expected = Reference(op, scene.Reference());
+      CheckSum(outcome, *op.sum, expected.x);
+      const std::vector<double> dst = Values(outcome, op.dst);
+      for (size_t i = 0; i < dst.size(); i += n) {
+        EXPECT_EQ(std::isnan(dst[i + n - 1]), !std::isfinite(expected.x[i + n - 1])) << i / n;
+      }
+    }
+  }
+}
+
+// As a residual stream runs through a model's blocks.
+TEST_P(ContractTest, ASumThatIsCarriedOnIsTheNextNormsSource) {
+  for (DType from : kNormalizedTypes) {
+    for (int64_t n : {130, 264}) {
+      Scene scene;
+      SCOPED_TRACE(testing::Message() << Name(from) << " " << n);
+      const Dims shape = MakeDims({19, n});
+      const NormalizeOp first = MakeNormalize(
+          scene, {.from = from, .to = from, .shape = shape, .summed = Summed::kOverSrc});
+      NormalizeOp second = first;
+      second.addend = scene.Random(from, shape);
+      second.dst = scene.Poisoned(from, shape);
+      const Outcome both = scene.Run(executor(), {Op(first), Op(second)});
+      scene.Replace(scene.Run(executor(), Op(first)));
+      Check(scene, executor(), second);
+      EXPECT_TRUE(both.slots == scene.Run(executor(), Op(second)).slots);
+    }
+  }
+}
+
 // One number for all columns, one row for all rows, and vectors that are apart or begin anywhere.
 TEST_P(ContractTest, NormalizesWithVectorsOfAnyStride) {
   for (DType to : {DType::kF32, DType::kE4M3}) {
@@ -324,8 +520,9 @@ TEST_P(ContractTest, DoesNothingWhereThereIsNothingToNormalize) {
   for (const Dims& shape : {MakeDims({0, 128}), MakeDims({5, 0}), MakeDims({0, 5, 16})}) {
     for (DType to : {DType::kBF16, DType::kE4M3}) {
       Scene scene(7);
-      const Outcome outcome =
-          scene.Run(executor(), Op(MakeNormalize(scene, {.to = to, .shape = shape})));
+      const Summed summed = to == DType::kBF16 ? Summed::kNot : Summed::kApart;
+      const Outcome outcome = scene.Run(
+          executor(), Op(MakeNormalize(scene, {.to = to, .shape = shape, .summed = summed})));
       EXPECT_TRUE(outcome.slots == scene.slots());
     }
   }

@@ -207,11 +207,15 @@ TEST_F(ConvertTest, EveryFieldOfNormalizeArrives) {
   const auto plain = std::get<kernels::NormalizeOp>(converted->ops[0]);
   EXPECT_EQ(plain.epsilon, 1e-5f);
   EXPECT_FALSE(plain.centered);
-  EXPECT_FALSE(plain.scales || plain.weight || plain.bias);
+  EXPECT_FALSE(plain.scales || plain.weight || plain.bias || plain.addend || plain.sum);
   *normalize.mutable_scales() =
       Tensor(plain_, "dtype: DTYPE_F32 shape: 4 shape: 1 offset_bytes: 64");
   *normalize.mutable_weight() = Tensor(plain_, "dtype: DTYPE_F32 shape: 8 offset_bytes: 128");
   *normalize.mutable_bias() = Tensor(plain_, "dtype: DTYPE_F32 shape: 8 offset_bytes: 192");
+  *normalize.mutable_addend() =
+      Tensor(plain_, "dtype: DTYPE_BF16 shape: 4 shape: 8 offset_bytes: 256");
+  *normalize.mutable_sum() =
+      Tensor(plain_, "dtype: DTYPE_BF16 shape: 4 shape: 8 offset_bytes: 320");
   normalize.set_epsilon(0);
   normalize.set_centered(true);
   converted = Convert(op);
@@ -222,6 +226,10 @@ TEST_F(ConvertTest, EveryFieldOfNormalizeArrives) {
   EXPECT_EQ(full.scales->offset_bytes, 64);
   EXPECT_EQ(full.weight->offset_bytes, 128);
   EXPECT_EQ(full.bias->offset_bytes, 192);
+  EXPECT_EQ(full.addend->offset_bytes, 256);
+  EXPECT_EQ(full.addend->dtype, kernels::DType::kBF16);
+  EXPECT_EQ(full.sum->offset_bytes, 320);
+  EXPECT_EQ(full.sum->dtype, kernels::DType::kBF16);
   EXPECT_EQ(full.epsilon, 0) << "0 differs from unset, which is 1e-5";
   EXPECT_TRUE(full.centered);
   normalize.clear_dst();

@@ -17,9 +17,11 @@ def normalize(
     bias: TensorLike | None = None,
     epsilon: float = 1e-5,
     centered: bool = False,
+    addend: TensorLike | None = None,
+    sum: TensorLike | None = None,
 ) -> Op:
-    """dst = x / sqrt(mean(x**2) + epsilon) * weight + bias by rows of src, an RMSNorm. `centered`
-    takes each row's mean from x first, a LayerNorm. In float32 and rounded once.
+    """dst = x / sqrt(mean(x**2) + epsilon) * weight + bias by rows, an RMSNorm. `centered` takes each
+    row's mean from x first, a LayerNorm. In float32 and rounded once. x is src, or src + addend.
 
     Parameters
     ----------
@@ -31,6 +33,10 @@ def normalize(
         By default 1 and 0.
     epsilon : float
         Finite, 0 or more.
+    addend : tensor of src's shape and dtype, optional
+        The sum is rounded to that dtype before it is normalised.
+    sum : likewise, optional
+        Written: that sum. May be src or addend itself.
     """
     source, target = as_tensor(src), as_operand(dst)
     if target.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
@@ -45,5 +51,8 @@ def normalize(
         bias=None if bias is None else as_tensor(bias).message,
         epsilon=words.number("epsilon", epsilon),
         centered=centered,
+        addend=None if addend is None else as_tensor(addend).message,
+        sum=None if sum is None else as_tensor(sum).message,
     )
-    return Op("normalize", pb.Op(normalize=message), (source, target, weight, bias))
+    given = (source, target, weight, bias, addend, sum)
+    return Op("normalize", pb.Op(normalize=message), given)

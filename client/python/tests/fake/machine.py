@@ -168,7 +168,12 @@ class Machine:
         dst[...] = out.astype(dst.dtype)
 
     def _normalize(self, op: pb.Normalize) -> None:
-        x = self.view(op.src).astype(np.float64)
+        x = self.view(op.src)
+        if op.HasField("addend"):
+            x = (x.astype(np.float64) + self.view(op.addend)).astype(x.dtype)
+        if op.HasField("sum"):
+            self.view(op.sum)[...] = x
+        x = x.astype(np.float64)
         if op.centered:
             x = x - x.mean(-1, keepdims=True)
         epsilon = op.epsilon if op.HasField("epsilon") else 1e-5

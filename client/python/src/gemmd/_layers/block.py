@@ -11,6 +11,7 @@ from gemmd import errors
 from gemmd._layers.layer import Layer
 from gemmd._layers.linear_step import Way
 from gemmd._layers.recipe import BlockStep, Recipe
+from gemmd._memory import interop
 from gemmd.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -38,6 +39,22 @@ class Block(Layer):
         self._activation = recipe
         features = (recipe.in_features, recipe.out_features)
         super().__init__(session, held[0].device, features, None)
+
+    def of_parts(self, *parts: Any) -> Any:
+        """`forward` of what x is put together of, side by side; a graph's calls read each where it
+        lies.
+        """
+        first = parts[0]
+        if len(parts) > 1:
+            torch = interop.torch_module()
+            if first.is_cuda and torch._C._cuda_isCurrentStreamCapturing():
+                rows = first.numel() // first.shape[-1]
+                if rows and not self.why_not_on_gpu(first.get_device()):
+                    result = self._local.captured(parts, rows)
+                    if result is not None:
+                        return result
+            first = torch.cat(parts, -1)
+        return self.forward(first)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """As `Layer.dtype_for`."""

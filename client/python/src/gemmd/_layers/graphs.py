@@ -10,6 +10,7 @@ go with the next capture: memory that torch has freed meanwhile is the GPU's aga
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -72,29 +73,62 @@ def seat_for(
     """The seat of a captured call with that x [rows, k] and result [rows, n], both dense, and
     whether it reads x there; None if the call is to copy. The caller holds the calls' lock.
     """
+    step = calls.step_of(rows, call.step.in_dtype)
+    reads_x = False
+
+    def seated(lent: list[Buffer]) -> Seat:
+        nonlocal reads_x
+        d = _lent(calls.session, result.view((rows, step.n)), lent)
+        io = None
+        if step.x_bytes >= LEAST_LENT_BYTES:
+            given = _lent(calls.session, x.view((rows, step.columns)), lent)
+            io = _owner(given) if given.offset_bytes == 0 else None
+        reads_x = io is not None
+        return calls.seat_of_graph(call.place, step, d, io, tuple(lent))
+
+    seat = _made(calls, stream, seated)
+    return None if seat is None else (seat, reads_x)
+
+
+def seat_for_parts(
+    calls: LocalCalls, call: GpuCall, stream: int, parts: Sequence[Any], rows: int, result: Any
+) -> Seat | None:
+    """Of a captured call whose x is several tensors [rows, ..] side by side, each read where it lies."""
+    step = calls.step_of(rows, call.step.in_dtype)
+
+    def seated(lent: list[Buffer]) -> Seat:
+        d = _lent(calls.session, result.view((rows, step.n)), lent)
+        given = tuple(_lent(calls.session, one, lent) for one in parts)
+        return calls.seat_of_graph(call.place, step, d, given, tuple(lent))
+
+    return _made(calls, stream, seated)
+
+
+def _made(
+    calls: LocalCalls, stream: int, seated: Callable[[list[Buffer]], Seat]
+) -> Seat | None:
+    """A seat of the graph that the stream is captured in, with what it was lent."""
     calls.give_up_ended()
     if calls.of_graphs >= MOST_OF_A_LAYER or not calls.may_have_more_of_graphs(MOST_OF_A_SESSION):
         return None
-    step = calls.step_of(rows, call.step.in_dtype)
     lent = list[Buffer]()
     with cuda.driver().relaxed_capture():
         try:
             graph = Graph(stream)
-            d = lend(calls.session, result.view((rows, step.n)))
-            lent.append(_owner(d))
-            io = None
-            if step.x_bytes >= LEAST_LENT_BYTES:
-                given = lend(calls.session, x.view((rows, step.columns)))
-                lent.append(_owner(given))
-                io = _owner(given) if given.offset_bytes == 0 else None
-            seat = calls.seat_of_graph(call.place, step, d, io, tuple(lent))
+            seat = seated(lent)
         except errors.Error:  # no memory that has a handle, or no room for a plan
             for one in lent:
                 with suppress(errors.Error):
                     one.delete()
             return None
     seat.captured, seat.graph = True, graph
-    return seat, io is not None
+    return seat
+
+
+def _lent(session: Session, tensor: Any, lent: list[Buffer]) -> Tensor:
+    view = lend(session, tensor)
+    lent.append(_owner(view))
+    return view
 
 
 def _owner(tensor: Tensor) -> Buffer:

@@ -118,7 +118,11 @@ class Layer(Unpickled):
         return self.in_features
 
     def program(
-        self, step: Forward, io: Buffer, scratch: Buffer, result: Tensor | None = None
+        self,
+        step: Forward,
+        io: Buffer | tuple[Tensor, ...],
+        scratch: Buffer,
+        result: Tensor | None = None,
     ) -> list[Op]:
         """The ops of a step, on these buffers; a plan of them is rebound to others."""
         return step.program(self._held, io, scratch, result)

@@ -267,11 +267,18 @@ class Forward:
         return io.tensor((self.m, self.columns), self.in_dtype)
 
     def program(
-        self, weights: Any, io: Handle, scratch: Handle, result: Tensor | None = None
+        self,
+        weights: Any,
+        io: Handle | tuple[Tensor, ...],
+        scratch: Handle,
+        result: Tensor | None = None,
     ) -> list[Op]:
         """The ops, on the weights' buffer or buffers and these; a plan of them is rebound to
-        others. `result`: where it goes instead of into `io`.
+        others. `result`: where it goes instead of into `io`, which it must if `io` is the tensors
+        that x is put together of, for a step that takes such.
         """
+        if isinstance(io, tuple):
+            return self._compute(weights, io, scratch, result)
         x = self.x_of(io)
         d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
         program = self._compute(weights, self._input(io), scratch, d)

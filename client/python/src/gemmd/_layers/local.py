@@ -14,6 +14,7 @@ results are in memory of the compiler's pool.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +224,32 @@ class LocalCalls(Seats):
                 self._know((given.shape, x.dtype, device, stream), Known(call, shape, m))
             return out if direct is None else direct.memory.handed_out(shape, m)
 
+    def captured(self, parts: Sequence[Any], m: int) -> Any:
+        """`on_gpu` of what is captured, and whose x is several tensors side by side; None if they must
+        be put together first.
+        """
+        torch, device = interop.torch_module(), parts[0].get_device()
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        with self._lock:
+            call = self._call_of(parts[0].dtype, m, device, GRAPHS)
+            if any(one.dtype is not call.in_dtype or one.is_neg() for one in parts):
+                return None
+            flat = [_rows_in_place(one, m) for one in parts]
+            shape = (*parts[0].shape[:-1], self._features)
+            out = torch.empty(shape, dtype=call.out_dtype, device=parts[0].device)
+            seat = graphs.seat_for_parts(self, call, stream, flat, m, out)
+            if seat is None:
+                return None
+            call.place.calls = call.seat.used = call.place.calls + 1
+            with call.memory.order:
+                if call.memory.stream != stream:
+                    call.memory.follow(torch, device, stream, True)
+                try:
+                    seat.armed.slot.call_on(stream, 0, 0, 0, 0, 0, 0, 0)
+                except BaseException as error:
+                    raise self._not_called(error, seat, None) from None
+            return out
+
     # What graphs have for themselves.
 
     @property
@@ -247,7 +274,12 @@ class LocalCalls(Seats):
         return self.of_graphs + sum(one.of_graphs for one in others) < most
 
     def seat_of_graph(
-        self, place: Place, step: Forward, d: Tensor, io: Buffer | None, lent: tuple[Buffer, ...]
+        self,
+        place: Place,
+        step: Forward,
+        d: Tensor,
+        io: Buffer | tuple[Tensor, ...] | None,
+        lent: tuple[Buffer, ...],
     ) -> Seat:
         place.results += 1
         seat = self._seat(place, step, True, place.results, d, io, lent)
@@ -415,3 +447,14 @@ class LocalCalls(Seats):
             self._known.clear()
         for place in places:
             self._drop(place)
+
+
+def _rows_in_place(x: Any, m: int) -> Any:
+    """x as [m, k] where it lies, if kernels read it well there; else a copy."""
+    unit = max(1, 16 // x.element_size())
+    try:
+        flat = x.view(m, x.shape[-1])
+    except RuntimeError:  # its rows lie in no single stride
+        return x.reshape(m, x.shape[-1])
+    fits = flat.stride(1) == 1 and flat.stride(0) % unit == 0 and flat.data_ptr() % 16 == 0
+    return flat if fits else flat.contiguous()

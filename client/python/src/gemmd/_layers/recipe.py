@@ -21,9 +21,6 @@ from gemmd.norms import normalize
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
-NOTHING = -1  # no value
-
-
 @dataclass(frozen=True)
 class Given:
     """Columns of x."""
@@ -43,15 +40,20 @@ class Slice:
 
 @dataclass(frozen=True)
 class Product:
-    """activation(value @ weight.T + bias), or `plus` another value; `gated`: activation(gate) * up of
-    its two halves.
-    """
+    """activation(value @ weight.T + bias); `gated`: activation(gate) * up of its two halves."""
 
     of: int
     weights: int
     activation: Activation = "none"
     gated: bool = False
-    plus: int = NOTHING
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Of two values, by the first norm of it: some value behind it is one."""
+
+    of: int
+    plus: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,14 @@ class Norm:
     weight_at: int | None
     bias_at: int | None
 
-    def op(self, src: Tensor, dst: Tensor | Operand, vectors: Handle | None) -> Op:
+    def op(
+        self,
+        src: Tensor,
+        dst: Tensor | Operand,
+        vectors: Handle | None,
+        addend: Tensor | None = None,
+        total: Tensor | None = None,
+    ) -> Op:
         def vector(at: int | None) -> Tensor | None:
             if at is None or vectors is None:
                 return None
@@ -85,10 +94,12 @@ class Norm:
             bias=vector(self.bias_at),
             epsilon=self.epsilon,
             centered=self.centered,
+            addend=addend,
+            sum=total,
         )
 
 
-Value = Given | Slice | Product | Normed
+Value = Given | Slice | Product | Sum | Normed
 Form = Literal["plain"] | Granularity
 
 
@@ -114,7 +125,7 @@ class Recipe:
         if isinstance(made, Product):
             n = self.weights[made.weights].n
             return n // 2 if made.gated else n
-        return self.width(made.of) if isinstance(made, Normed) else made.columns
+        return self.width(made.of) if isinstance(made, Sum | Normed) else made.columns
 
     @property
     def in_features(self) -> int:
@@ -140,14 +151,29 @@ class Recipe:
         found: dict[int, set[Form]] = {one: set() for one in range(len(self.values))}
         for one in self.outputs:
             found[one].add("plain")
-        for made in self.values:
+        for value, made in enumerate(self.values):
             if isinstance(made, Product):
                 found[made.of].add(self.form_for(made))
-                if made.plus != NOTHING:
-                    found[made.plus].add("plain")
-            elif isinstance(made, Normed | Slice):
+            elif isinstance(made, Sum):
+                found[made.of].add("plain")
+                found[made.plus].add("plain")
+            elif isinstance(made, Slice) or (isinstance(made, Normed) and not self.sums_up(value)):
                 found[made.of].add("plain")
         return found
+
+    def norm_of(self, total: int) -> int:
+        """The first norm of a sum."""
+        return next(
+            at
+            for at, made in enumerate(self.values)
+            if isinstance(made, Normed) and made.of == total
+        )
+
+    def sums_up(self, normed: int) -> bool:
+        """Whether a norm makes the sum that it is of, too."""
+        made = self.values[normed]
+        assert isinstance(made, Normed)
+        return isinstance(self.values[made.of], Sum) and self.norm_of(made.of) == normed
 
     def is_written_quantized(self, value: int) -> bool:
         """Whether who makes it writes nothing else than what FP8 matmuls by blocks take."""
@@ -156,9 +182,7 @@ class Recipe:
             return False
         if isinstance(made, Product):
             weights = self.weights[made.weights]
-            return made.gated or (
-                weights.quantized and not weights.by_row and made.plus == NOTHING
-            )
+            return made.gated or (weights.quantized and not weights.by_row)
         return isinstance(made, Normed)
 
     def fuses(self, product: Product) -> bool:
@@ -169,11 +193,13 @@ class Recipe:
 
     def are_in_result(self, made: Value, result: int) -> bool:
         """Whether a value is made of one that lies in the result's memory, as it would itself."""
-        sources = [made.plus] if isinstance(made, Product) else [getattr(made, "of", NOTHING)]
+        if isinstance(made, Given):
+            return False
+        sources = [made.of, made.plus] if isinstance(made, Sum) else [made.of]
         return result in self.outputs and any(self._root(one) in self.outputs for one in sources)
 
     def _root(self, value: int) -> int:
-        made = self.values[value] if value != NOTHING else None
+        made = self.values[value]
         return self._root(made.of) if isinstance(made, Slice) else value
 
 
@@ -214,7 +240,7 @@ class BlockStep(Forward):
         for value, made in enumerate(recipe.values):
             width = recipe.width(value)
             own = not isinstance(made, Given | Slice) and not self._is_in_result(value)
-            if own and not recipe.is_written_quantized(value):
+            if own and recipe.forms[value] and not recipe.is_written_quantized(value):
                 yield (value, "plain"), self._plain_bytes(width)
             if isinstance(made, Product) and made.gated and not recipe.fuses(made):
                 yield (value, "product"), self._plain_bytes(2 * width)
@@ -235,7 +261,9 @@ class BlockStep(Forward):
     def scratch_bytes(self) -> int:
         return self._places[1]
 
-    def _compute(self, weights: Any, x: Tensor, scratch: Handle, d: Tensor) -> list[Op]:
+    def _compute(
+        self, weights: Any, x: Tensor | tuple[Tensor, ...], scratch: Handle, d: Tensor
+    ) -> list[Op]:
         return _Writing(self, weights, x, scratch, d).program()
 
 
@@ -249,26 +277,36 @@ class _Writing:
     """
 
     def __init__(
-        self, step: BlockStep, weights: Any, x: Tensor, scratch: Handle, d: Tensor
+        self,
+        step: BlockStep,
+        weights: Any,
+        x: Tensor | tuple[Tensor, ...],
+        scratch: Handle,
+        d: Tensor,
     ) -> None:
         self.step, self.recipe = step, step.recipe
         self.weights = weights
         self.scratch, self.d = scratch, d
         self.ops = list[Op]()
-        self.x = x
+        if isinstance(x, tuple):
+            self.given = x
+            return
         if step.way == "host_shared":
-            self.x = self._plain_at(("x",), step.columns)
-            self.ops.append(ops.copy(x, self.x))
+            near = self._plain_at(("x",), step.columns)
+            self.ops.append(ops.copy(x, near))
+            x = near
+        parts = (one for one in self.recipe.values if isinstance(one, Given))
+        self.given = tuple(x[:, one.first : one.first + one.columns] for one in parts)
 
     def program(self) -> list[Op]:
         recipe = self.recipe
         for value, made in enumerate(recipe.values):
             if isinstance(made, Product):
                 self._multiply(value, made)
-            elif isinstance(made, Normed):
-                vectors = self.weights[-1] if len(self.weights) > len(recipe.weights) else None
-                target = self._target(value)
-                self.ops.append(recipe.norms[made.norm].op(self._plain(made.of), target, vectors))
+            elif isinstance(made, Sum):
+                self._normalize(recipe.norm_of(value), made)
+            elif isinstance(made, Normed) and not recipe.sums_up(value):
+                self._normalize(value)
             for form in recipe.forms[value] - {"plain"}:
                 if not recipe.is_written_quantized(value):
                     self.ops.append(ops.quantize(self._plain(value), self._room(value, form)))
@@ -293,11 +331,22 @@ class _Writing:
         elif isinstance(target, Operand):  # activated and quantised as it is multiplied
             alone = ops.Gate(made.activation, alone=True)
             self.ops.append(ops.matmul(a, b, target, bias=bias, gate=alone))
-        elif made.plus != NOTHING:
-            c = self._plain(made.plus)
-            self.ops.append(ops.matmul(a, b, target, c=c, beta=1.0, bias=bias))
         else:
             self.ops.append(ops.matmul(a, b, target, bias=bias, activation=made.activation))
+
+    def _normalize(self, value: int, made_of: Sum | None = None) -> None:
+        """A norm, which makes its sum, too, and that where somebody else reads it."""
+        recipe = self.recipe
+        made = recipe.values[value]
+        assert isinstance(made, Normed)
+        vectors = self.weights[-1] if len(self.weights) > len(recipe.weights) else None
+        target, norm = self._target(value), recipe.norms[made.norm]
+        if made_of is None:
+            self.ops.append(norm.op(self._plain(made.of), target, vectors))
+            return
+        src, addend = self._plain(made_of.of), self._plain(made_of.plus)
+        total = self._plain(made.of) if recipe.forms[made.of] else None
+        self.ops.append(norm.op(src, target, vectors, addend, total))
 
     def _target(self, value: int) -> Tensor | Operand:
         if self.recipe.is_written_quantized(value):
@@ -306,8 +355,8 @@ class _Writing:
 
     def _plain(self, value: int) -> Tensor:
         made = self.recipe.values[value]
-        if isinstance(made, Given):
-            return self.x[:, made.first : made.first + made.columns]
+        if isinstance(made, Given):  # they come first
+            return self.given[value]
         if isinstance(made, Slice):
             return self._plain(made.of)[:, made.first : made.first + made.columns]
         if self.step._is_in_result(value):

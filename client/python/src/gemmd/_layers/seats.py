@@ -64,12 +64,12 @@ class Seats:
         by_stream: bool,
         which: int = 0,
         result: Tensor | None = None,
-        io: Buffer | None = None,
+        io: Buffer | tuple[Tensor, ...] | None = None,
         lent: tuple[Lent, ...] = (),
     ) -> Seat:
         """The step's armed plan; `which` of several, by where its result goes. One with a result of
         its own only saves a copy, and takes nobody's room. `io`: where its x is, if elsewhere than
-        in the place's memory; `lent`: what is deleted with the seat.
+        in the place's memory, or the tensors that it is; `lent`: what is deleted with the seat.
         """
         seat = place.seats.get((step, which))
         if seat is not None:

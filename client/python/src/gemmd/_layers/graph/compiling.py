@@ -83,7 +83,8 @@ class Compiling:
         if self._rest == "eager":
             forward: Callable[..., Any] = graph_module.forward
             return forward
-        return torch._dynamo.lookup_backend(self._rest)(graph_module, inputs)
+        compiled: Callable[..., Any] = torch._dynamo.lookup_backend(self._rest)(graph_module, inputs)
+        return compiled
 
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:
         """A region's block; None if the region is left alone."""
@@ -128,7 +129,7 @@ class Compiling:
             if one.kind == "linear"
         ]
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return paths[0].removesuffix(".weight") + more
+        return str(paths[0]).removesuffix(".weight") + more
 
     # What a region becomes.
 
@@ -244,10 +245,10 @@ class Compiling:
         given = [now.get(node, node) for node in region.inputs]
         last = next(node for node in reversed(graph.nodes) if node in given)
         with graph.inserting_before(_behind(last)):
-            x = given[0] if len(given) == 1 else graph.call_function(torch.cat, (given, -1))
             if self._rest == "eager":
-                y = graph.call_function(_caller(block), (x,))
+                y = graph.call_function(_caller(block), tuple(given))
             else:
+                x = given[0] if len(given) == 1 else graph.call_function(torch.cat, (given, -1))
                 traced = block._traced
                 assert traced is not None
                 dtype = sample(region.outputs[0]).dtype
@@ -276,8 +277,8 @@ def _behind(node: Node) -> Node:
 
 
 def _caller(block: Block) -> Callable[[Any], Any]:
-    def gemmd_block(x: Any) -> Any:
-        return block.forward(x)
+    def gemmd_block(*parts: Any) -> Any:
+        return block.of_parts(*parts)
 
     return gemmd_block
 

@@ -92,6 +92,11 @@ def _fits(one: Found, owners: dict[Node, Found], level: dict[Node, int]) -> bool
         makers = one.inputs[0] in owners and level[one.inputs[0]] == here
         users = (user for user in one.root.users if user in owners and level[user] == here)
         return makers or any(owners[user].kind in ("linear", "norm") for user in users)
+    if one.kind == "add" and not any(  # a matmul that adds takes longer than torch does for the sum
+        user in owners and owners[user].kind == "norm" and level[user] == here
+        for user in one.root.users
+    ):
+        return False
     products = one.inputs[:1] if one.kind == "add" else one.inputs
     return all(product in owners and level[product] == here for product in products)
 

@@ -14,6 +14,8 @@ _WRITERS = (
     operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv,
     operator.iand, operator.ior, operator.ixor, operator.ipow,
 )  # fmt: skip
+# By a positional argument.
+_MAYBE_WRITERS = {"relu", "relu6", "silu", "elu", "selu", "celu", "leaky_relu", "mish", "dropout"}
 # Whose results may be memory of what they are given.
 _VIEWS = {
     "getitem", "getattr", "view", "view_as", "reshape", "reshape_as", "transpose", "permute", "flatten",
@@ -26,7 +28,7 @@ _VIEWS = {
 
 
 def _name(node: Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def is_write(node: Node) -> bool:
@@ -37,7 +39,8 @@ def is_write(node: Node) -> bool:
         return True
     name = _name(node)
     in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or node.kwargs.get("inplace") is True
+    said = node.kwargs.get("inplace") is True
+    return bool(in_place or said or (name in _MAYBE_WRITERS and True in node.args[1:]))
 
 
 def is_view(node: Node) -> bool:

@@ -11,9 +11,12 @@ from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import sample
 from gemmd._layers.graph.regions import Region
 from gemmd._layers.linear_step import Weights
-from gemmd._layers.recipe import NOTHING, Given, Norm, Normed, Product, Recipe, Slice, Value
+from gemmd._layers.recipe import Given, Norm, Normed, Product, Recipe, Slice, Sum, Value
 from gemmd._memory.layout import padded
 from gemmd.ops import Activation
+
+
+_NOT_YET = -1  # a slice that nobody took so far
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,9 @@ class Written:
         products: tuple[Found, ...],
         activation: Activation = "none",
         gated: bool = False,
-        plus: int = NOTHING,
     ) -> int:
         self.matrices.append(Matrix(products))
-        made = Product(self._value(of), len(self.matrices) - 1, activation, gated, plus)
+        made = Product(self._value(of), len(self.matrices) - 1, activation, gated)
         return self._add(made)
 
     def _linear(self, one: Found) -> None:
@@ -127,12 +129,12 @@ class Written:
         for other in alike:
             n = int(other.weight.shape[0])
             self._whole[other.root] = made, first
-            self._of[other.root] = NOTHING  # made when somebody here takes it
+            self._of[other.root] = _NOT_YET
             first += n
 
     def _value(self, node: Node) -> int:
         """What a node is within the block."""
-        if self._of[node] == NOTHING:
+        if self._of[node] == _NOT_YET:
             whole, first = self._whole[node]
             self._of[node] = self._add(Slice(whole, first, int(sample(node).shape[-1])))
         return self._of[node]
@@ -153,8 +155,8 @@ class Written:
 
     def _sum(self, one: Found) -> None:
         product = self._found(one.inputs[0])
-        plus = self._value(one.inputs[1])
-        self._of[one.root] = self._product(product.inputs[0], (product,), plus=plus)
+        made = self._product(product.inputs[0], (product,))
+        self._of[one.root] = self._add(Sum(made, self._value(one.inputs[1])))
 
     def _norm(self, one: Found) -> None:
         columns = int(sample(one.root).shape[-1])
@@ -189,4 +191,4 @@ class Written:
         if isinstance(made, Product):
             n = self.matrices[made.weights].shape[0]
             return n // 2 if made.gated else n
-        return self._width(made.of) if isinstance(made, Normed) else made.columns
+        return self._width(made.of) if isinstance(made, Sum | Normed) else made.columns

@@ -1,0 +1,71 @@
+"""compile on a real daemon: blocks of every kind, by the host and on a GPU. Skips without torch."""
+
+import time
+
+import pytest
+
+import gemmd
+
+pytestmark = pytest.mark.e2e
+
+torch = pytest.importorskip("torch")
+
+from ..layers import test_compile as layers  # noqa: E402
+from ..layers.models import relative_error  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row", None])
+@pytest.mark.parametrize("kind", layers.MODELS)
+def test_by_the_host(session, kind, quantize):
+    model = layers.MODELS[kind]().eval()
+    x = torch.randn(2, 5, layers.WIDTH)
+    with gemmd.compile(model, session, quantize=quantize, min_elements=0) as fast:
+        assert relative_error(fast(x), model(x)) < (0.1 if quantize else 1e-4)
+        assert (len(fast), fast.left) == (3, []), fast
+
+
+def test_two_workers_have_one_copy(client, address):
+    name = f"compiled/{time.time_ns()}"
+    model = layers.MODELS["llama"]().eval()
+    x = torch.randn(2, 5, layers.WIDTH)
+    with client.session() as session, gemmd.compile(model, session, name=name, min_elements=0) as fast:
+        y = fast(x)
+        published = [one for one in client.published() if one.published_name.startswith(name)]
+        assert len(published) == 8, published  # of each layer qkv, out, gate and up, down
+        with gemmd.Client(address) as second, second.session() as session:
+            torch._dynamo.reset()
+            with gemmd.compile(model, session, name=name, min_elements=0) as found:
+                assert torch.equal(found(x), y)
+                found.unpublish()
+        assert torch.equal(fast(x), y)
+    assert not [one for one in client.published() if one.published_name.startswith(name)]
+
+
+@pytest.mark.parametrize("rest", ["eager", "inductor"])
+@pytest.mark.parametrize("kind", ["norms first", "norms behind", "llama", "phi"])
+@pytest.mark.usefixtures("shared_gpu")
+def test_on_a_gpu_in_a_graph_too(session, kind, rest):
+    model = layers.MODELS[kind]().eval().to("cuda", torch.bfloat16)
+    x = torch.randn(2, 700, layers.WIDTH, device="cuda", dtype=torch.bfloat16)
+    fast = gemmd.compile(model, session, min_elements=0, rest=rest)
+    for _ in range(3):
+        assert relative_error(fast(x), model(x)) < 0.1
+    assert (len(fast), fast.left) == (3, []), fast
+    with torch.inference_mode():
+        assert relative_error(fast(x), model(x)) < 0.1
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = fast(x)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x.normal_()
+        graph.replay()
+        assert relative_error(y, model(x)) < 0.1
