@@ -40,17 +40,20 @@ class Slice:
 
 @dataclass(frozen=True)
 class Product:
-    """activation(value @ weight.T + bias); `gated`: activation(gate) * up of its two halves."""
+    """activation(value @ weight.T + bias); `gated`: activation(gate) * up of its two halves. `alpha` is
+    SiLU's factor.
+    """
 
     of: int
     weights: int
     activation: Activation = "none"
+    alpha: float = 1.0
     gated: bool = False
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Of two values, by the first norm of it: some value behind it is one."""
+    """Of two values: by the first norm of it, or by one whose result is nobody's."""
 
     of: int
     plus: int
@@ -161,13 +164,14 @@ class Recipe:
                 found[made.of].add("plain")
         return found
 
-    def norm_of(self, total: int) -> int:
-        """The first norm of a sum."""
-        return next(
+    def norm_of(self, total: int) -> int | None:
+        """The first norm of a sum, if there is one."""
+        norms = (
             at
             for at, made in enumerate(self.values)
             if isinstance(made, Normed) and made.of == total
         )
+        return next(norms, None)
 
     def sums_up(self, normed: int) -> bool:
         """Whether a norm makes the sum that it is of, too."""
@@ -242,6 +246,8 @@ class BlockStep(Forward):
             own = not isinstance(made, Given | Slice) and not self._is_in_result(value)
             if own and recipe.forms[value] and not recipe.is_written_quantized(value):
                 yield (value, "plain"), self._plain_bytes(width)
+            if isinstance(made, Sum) and recipe.norm_of(value) is None:
+                yield (value, "unused"), self._plain_bytes(width)
             if isinstance(made, Product) and made.gated and not recipe.fuses(made):
                 yield (value, "product"), self._plain_bytes(2 * width)
             for form in recipe.forms[value] - {"plain"}:
@@ -304,9 +310,9 @@ class _Writing:
             if isinstance(made, Product):
                 self._multiply(value, made)
             elif isinstance(made, Sum):
-                self._normalize(recipe.norm_of(value), made)
+                self._sum(value, made)
             elif isinstance(made, Normed) and not recipe.sums_up(value):
-                self._normalize(value)
+                self.ops.append(self._norm(value, self._plain(made.of)))
             for form in recipe.forms[value] - {"plain"}:
                 if not recipe.is_written_quantized(value):
                     self.ops.append(ops.quantize(self._plain(value), self._room(value, form)))
@@ -322,31 +328,36 @@ class _Writing:
         b, bias = weights.operand(held), weights.bias(held)
         target = self._target(value)
         if made.gated and self.recipe.fuses(made):
-            gate = ops.Gate(made.activation)
+            gate = ops.Gate(made.activation, alpha=made.alpha)
             self.ops.append(ops.matmul(a, b, target, gate=gate))
         elif made.gated:
             product = self._plain_at((value, "product"), 2 * self.recipe.width(value))
             self.ops.append(ops.matmul(a, b, product, bias=bias))
-            self.ops.append(ops.gated(product, target, activation=made.activation))
-        elif isinstance(target, Operand):  # activated and quantised as it is multiplied
-            alone = ops.Gate(made.activation, alone=True)
+            gated = ops.gated(product, target, activation=made.activation, alpha=made.alpha)
+            self.ops.append(gated)
+        elif isinstance(target, Operand) or made.alpha != 1:
+            # Activated and quantised as it is multiplied.
+            alone = ops.Gate(made.activation, alpha=made.alpha, alone=True)
             self.ops.append(ops.matmul(a, b, target, bias=bias, gate=alone))
         else:
             self.ops.append(ops.matmul(a, b, target, bias=bias, activation=made.activation))
 
-    def _normalize(self, value: int, made_of: Sum | None = None) -> None:
-        """A norm, which makes its sum, too, and that where somebody else reads it."""
-        recipe = self.recipe
-        made = recipe.values[value]
+    def _norm(self, value: int, src: Tensor, *summed: Tensor | None) -> Op:
+        made = self.recipe.values[value]
         assert isinstance(made, Normed)
-        vectors = self.weights[-1] if len(self.weights) > len(recipe.weights) else None
-        target, norm = self._target(value), recipe.norms[made.norm]
-        if made_of is None:
-            self.ops.append(norm.op(self._plain(made.of), target, vectors))
+        vectors = self.weights[-1] if len(self.weights) > len(self.recipe.weights) else None
+        return self.recipe.norms[made.norm].op(src, self._target(value), vectors, *summed)
+
+    def _sum(self, value: int, made: Sum) -> None:
+        """Kept where somebody else than its norm reads it."""
+        src, addend = self._plain(made.of), self._plain(made.plus)
+        total = self._plain(value) if self.recipe.forms[value] else None
+        norm = self.recipe.norm_of(value)
+        if norm is not None:
+            self.ops.append(self._norm(norm, src, addend, total))
             return
-        src, addend = self._plain(made_of.of), self._plain(made_of.plus)
-        total = self._plain(made.of) if recipe.forms[made.of] else None
-        self.ops.append(norm.op(src, target, vectors, addend, total))
+        unused = self._plain_at((value, "unused"), self.recipe.width(value))
+        self.ops.append(normalize(src, unused, addend=addend, sum=total))
 
     def _target(self, value: int) -> Tensor | Operand:
         if self.recipe.is_written_quantized(value):

@@ -5,18 +5,18 @@ of a `Block`. What is left runs as torch runs it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from gemmd import errors
 from gemmd._layers.agreement import bound, differs
 from gemmd._layers.block import Block
 from gemmd._layers.chain import random_rows
-from gemmd._layers.graph.nodes import evaluate, sample
+from gemmd._layers.graph.nodes import alike, evaluate, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import Region, regions_of
 from gemmd._layers.graph.writes import Writes
@@ -60,7 +60,7 @@ class Compiling:
         self._rest = rest
         self._paths = {id(one): path for path, one in model.named_parameters()}
         self._kept = dict[tuple[Any, ...], Block]()  # by what they are made of: graphs come again
-        self._parameters = list[Any]()  # alive, or others could have their ids
+        self._parameters = list(model.parameters())  # alive, or others could have their ids
         self._sent = set[Matrix]()  # whose weights were not there before
         self.blocks = list[Block]()
         self.left = list[str]()
@@ -107,7 +107,9 @@ class Compiling:
             return "something between its parts needs one of them first", None
         if writes.lie_between(last + 0.5, within):
             return "something between its parts writes to what they read", None
-        block, fresh = self._block(written)
+        if not _can_regroup(region):
+            return "its rows are regrouped by extents that nothing in front of it has", None
+        block, fresh = self._block(reading, written)
         if fresh:
             off = self._off(reading, written, block)
             if off:
@@ -133,16 +135,10 @@ class Compiling:
 
     # What a region becomes.
 
-    def _block(self, written: Written) -> tuple[Block, bool]:
+    def _block(self, reading: Reading, written: Written) -> tuple[Block, bool]:
         """The region's, and whether it is new."""
-        recipe_key = written.recipe([])
-        tensors = [
-            tensor
-            for one in written.region.found
-            for tensor in (one.weight, one.bias)
-            if tensor is not None
-        ]
-        key = recipe_key, tuple(id(one) for one in tensors)
+        origins = (reading.origin(t) for one in written.region.found for t in (one.weight, one.bias))
+        key = written.recipe([]), *origins
         found = self._kept.get(key)
         if found is not None:
             return found, False
@@ -156,7 +152,6 @@ class Compiling:
                 held.append(self._vectors(written, held[0].device))
             block = Block(self._session, written.recipe(weights), tuple(held))
         self._kept[key] = block
-        self._parameters += tensors
         return block, True
 
     def _obtain(self, matrix: Matrix) -> Buffer:
@@ -218,17 +213,18 @@ class Compiling:
         """
         region = written.region
         given = [_rows_like(node, seed) for seed, node in enumerate(region.inputs, 1)]
-        values = dict(zip(region.inputs, given, strict=True))
+        x = torch.cat(given, -1)
+        values = dict(zip(region.inputs, given, strict=True))  # which some of the nodes write to
+        views = {node for node, one in reading.found.items() if one.kind == "view"}
         for node in sorted(region.nodes(), key=lambda node: reading.order[node]):
             for one in node.all_input_nodes:
                 if one not in values:
                     values[one] = reading.constant(one)
-            values[node] = evaluate(node, values)
-        x = given[0] if len(given) == 1 else torch.cat(given, -1)
+            values[node] = values[node.args[0]] if node in views else evaluate(node, values)
         got = block.run(x, copied=True)
         most = bound(x, block.weights, len(block.weights))
         offs = [
-            differs(values[node], got[..., columns], most)
+            differs(_by_scale(values[node]), _by_scale(got[..., columns]), most)
             for node, columns in written.columns.items()
         ]
         return max((one for one in offs if one is not None), default=0.0)
@@ -244,7 +240,10 @@ class Compiling:
         graph, region = reading.graph, written.region
         given = [now.get(node, node) for node in region.inputs]
         last = next(node for node in reversed(graph.nodes) if node in given)
+        parts = dict[Node, Node]()
         with graph.inserting_before(_behind(last)):
+            if not _are_alike(region.inputs):
+                given = [_flat(graph, node, one) for node, one in zip(region.inputs, given, strict=True)]
             if self._rest == "eager":
                 y = graph.call_function(_caller(block), tuple(given))
             else:
@@ -254,12 +253,11 @@ class Compiling:
                 dtype = sample(region.outputs[0]).dtype
                 arguments = (x, traced.key, block.out_features, dtype)
                 y = graph.call_function(torch.ops.gemmd.layer, arguments)
-            parts = dict[Node, Node]()
             for node, columns in written.columns.items():
-                whole = columns == slice(0, block.out_features)
-                parts[node] = (
-                    y if whole else graph.call_function(operator.getitem, (y, (..., columns)))
-                )
+                part = y
+                if columns != slice(0, block.out_features):
+                    part = graph.call_function(operator.getitem, (y, (..., columns)))
+                parts[node] = _regrouped(graph, region, node, part, now)
         for node, part in parts.items():
             part.meta = dict(node.meta)
             node.replace_all_uses_with(part)
@@ -284,5 +282,56 @@ def _caller(block: Block) -> Callable[[Any], Any]:
 
 
 def _rows_like(node: Node, seed: int) -> Any:
+    """[rows, columns]"""
     of = sample(node)
-    return random_rows(int(of.shape[-1]), of.device, of.dtype, seed)
+    return random_rows(int(of.shape[-1]), of.device, of.dtype, seed).flatten(0, -2)
+
+
+def _by_scale(rows: Any) -> Any:
+    """Rows like those, by the scales that they were made with."""
+    return rows.unflatten(0, random_rows(1, "cpu").shape[:2])
+
+
+# Rows in groups: a block's result has those of its inputs, or none if they differ.
+
+
+def _are_alike(inputs: Sequence[Node]) -> bool:
+    return all(alike(inputs[0], one, columns=False) for one in inputs)
+
+
+def _like(region: Region, node: Node) -> Node | None:
+    """An input whose rows are in the same groups."""
+    return next((one for one in region.inputs if alike(node, one, columns=False)), None)
+
+
+def _can_regroup(region: Region) -> bool:
+    return all(
+        sample(node).dim() == 2
+        or all(isinstance(extent, int) for extent in sample(node).shape)
+        or _like(region, node) is not None
+        for node in region.outputs
+    )
+
+
+def _flat(graph: Graph, was: Node, node: Node) -> Node:
+    if sample(was).dim() == 2:
+        return node
+    return graph.call_method("reshape", (node, -1, int(sample(was).shape[-1])))
+
+
+def _regrouped(
+    graph: Graph, region: Region, node: Node, part: Node, now: dict[Node, Node]
+) -> Node:
+    """`part`, whose rows are grouped as the block's result, as those of `node`."""
+    if _are_alike(region.inputs) and alike(region.inputs[0], node, columns=False):
+        return part
+    of = sample(node)
+    like = _like(region, node)
+    shape = list[Any]()
+    for at, extent in enumerate(of.shape[:-1]):
+        if isinstance(extent, int) or of.dim() == 2:
+            shape.append(extent if isinstance(extent, int) else -1)
+        else:
+            assert like is not None
+            shape.append(graph.call_method("size", (now.get(like, like), at)))
+    return graph.call_method("reshape", (part, *shape, int(of.shape[-1])))

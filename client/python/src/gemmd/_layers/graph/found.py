@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from gemmd.ops import Activation
 
-Kind = Literal["linear", "norm", "activation", "gate", "add"]
+Kind = Literal["linear", "norm", "activation", "gate", "add", "view"]
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,5 @@ class Found:
     bias: Any = None
     centered: bool = False
     epsilon: float = 0.0
+    alpha: float = 1.0  # SiLU's factor
     halves: bool = False  # a gate's two inputs are the halves of one product

@@ -61,8 +61,10 @@ def _norm(reading: Reading, node: Node, given: dict[str, Any], centered: bool, e
     )
 
 
-def spelt_rms_norm(reading: Reading, node: Node) -> Found | None:
-    """weight * (x * rsqrt(mean(x^2) + epsilon)), with casts wherever a model has them."""
+def spelt_norm(reading: Reading, node: Node) -> Found | None:
+    """weight * (x * rsqrt(mean(x^2) + epsilon)), with casts wherever a model has them; x may be what is
+    left of something without its mean.
+    """
     nodes = {node}
     weighted = past_casts(node, nodes)
     nodes.add(weighted)
@@ -82,20 +84,49 @@ def spelt_rms_norm(reading: Reading, node: Node) -> Found | None:
         if not isinstance(x, Node) or not isinstance(factor, Node):
             continue
         within = set(nodes)
-        epsilon = _rsqrt_of_mean_square(past_casts(factor, within), x, within)
+        source, centered = _base_of(x, within)
+        epsilon = _rsqrt_of_mean_square(past_casts(factor, within), (source, centered), within)
         if epsilon is None:
             continue
-        source = past_casts(x, within)
-        if not alike(node, source) or not is_closed(node, within - {source}):
+        within.discard(source)
+        if not alike(node, source) or not is_closed(node, within):
             return None
         return Found(
-            "norm", node, (source,), frozenset(within - {source}), weight=weight, epsilon=epsilon
-        )
+            "norm", node, (source,), frozenset(within),
+            weight=weight, centered=centered, epsilon=epsilon,
+        )  # fmt: skip
     return None
 
 
-def _rsqrt_of_mean_square(node: Node, x: Node, nodes: set[Node]) -> float | None:
-    """The epsilon of rsqrt(mean(x^2, -1) + epsilon)."""
+Base = tuple[Node, bool]  # a tensor, and whether its rows' means are taken from it
+
+
+def _base_of(node: Node, nodes: set[Node]) -> Base:
+    """What casts, and x - mean(x), are made of."""
+    node = past_casts(node, nodes)
+    if node.target in (operator.sub, torch.sub, "sub") and len(node.args) == 2:
+        x, mean = node.args
+        if isinstance(x, Node) and isinstance(mean, Node):
+            source, of = past_casts(x, nodes), _mean_of(mean, nodes)
+            if of is not None and past_casts(of, nodes) is source:
+                nodes.add(node)
+                return source, True
+    return node, False
+
+
+def _mean_of(node: Node, nodes: set[Node]) -> Node | None:
+    """x of mean(x, -1, keepdim=True)."""
+    if node.target not in (torch.mean, "mean"):
+        return None
+    given = arguments(node, ("input", "dim", "keepdim"))
+    if given["dim"] not in (-1, [-1], (-1,)) or given["keepdim"] is not True:
+        return None
+    nodes.add(node)
+    return given["input"] if isinstance(given["input"], Node) else None
+
+
+def _rsqrt_of_mean_square(node: Node, base: Base, nodes: set[Node]) -> float | None:
+    """The epsilon of rsqrt(mean(x^2) + epsilon)."""
     if node.target not in (torch.rsqrt, "rsqrt"):
         return None
     total = node.args[0]
@@ -104,22 +135,15 @@ def _rsqrt_of_mean_square(node: Node, x: Node, nodes: set[Node]) -> float | None
         return None
     nodes.add(total)
     for mean, epsilon in either_way(total):
-        if not isinstance(mean, Node) or not isinstance(epsilon, float):
+        square = _mean_of(mean, nodes) if isinstance(mean, Node) else None
+        if square is None or not isinstance(epsilon, float):
             continue
-        if mean.target not in (torch.mean, "mean"):
-            return None
-        given = arguments(mean, ("input", "dim", "keepdim"))
-        square = given["input"]
-        if given["dim"] not in (-1, [-1], (-1,)) or given["keepdim"] is not True:
-            return None
-        nodes.add(mean)
         nodes.add(square)
-        return epsilon if isinstance(square, Node) and _is_square_of(square, x, nodes) else None
+        return epsilon if _is_square_of(square, base, nodes) else None
     return None
 
 
-def _is_square_of(node: Node, x: Node, nodes: set[Node]) -> bool:
-    """Of x, or of x by another cast."""
+def _is_square_of(node: Node, base: Base, nodes: set[Node]) -> bool:
     powers = (torch.pow, operator.pow, "pow")
     if node.target in powers and node.args[1] == 2:
         of = node.args[:1]
@@ -129,5 +153,4 @@ def _is_square_of(node: Node, x: Node, nodes: set[Node]) -> bool:
         of = node.args[:1]
     else:
         return False
-    source = past_casts(x, set())
-    return all(isinstance(one, Node) and past_casts(one, nodes) is source for one in of)
+    return all(isinstance(one, Node) and _base_of(one, nodes) == base for one in of)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,13 +22,14 @@ from gemmd._layers.graph.nodes import (
     arguments,
     is_cast,
     is_closed,
+    sample,
 )
 from gemmd._layers.graph.products import is_product
+from gemmd.ops import Activation
 
 if TYPE_CHECKING:
     from gemmd._layers.graph.reading import Reading
 
-_DROPOUTS = (F.dropout, torch.dropout)
 # What activations are written with, of one tensor and numbers.
 _POINTWISE = {
     F.gelu, F.silu, F.relu, torch.relu, torch.sigmoid, torch.tanh, F.tanh, F.sigmoid, torch.erf,
@@ -45,33 +48,63 @@ def activation(reading: Reading, node: Node) -> Found | None:
     """
     nodes = set[Node]()
     product = _source_of(reading, node, nodes)
-    if product is None or not alike(node, product) or not is_closed(node, nodes, product):
+    if product is None or not _is_pointwise(node) or not is_closed(node, nodes, product):
         return None
-    x = random_rows(64, "cpu")
-    try:
-        values = {product: x.clone()}  # some write in place
-        for one in sorted(nodes, key=lambda one: reading.order[one]):
-            values[one] = _evaluate_in_float32(one, values)
-        activation = activation_between(x, values[node])
-    except Exception:  # it takes something else than a tensor of any shape
+    if sample(node).dtype is not sample(product).dtype:
         return None
+    activation = _activation_of(reading, product, nodes, node)
     if activation is None:
         return None
-    return Found(
-        "activation", node, (product,), frozenset(nodes), activation=activation
-    )
+    name, alpha = activation
+    return Found("activation", node, (product,), frozenset(nodes), name, alpha=alpha)
+
+
+def _activation_of(
+    reading: Reading, source: Node, nodes: Iterable[Node], result: Node
+) -> tuple[Activation, float] | None:
+    """What nodes between the two make of numbers, and SiLU's factor."""
+    x = random_rows(64, "cpu")
+    values = {source: x.clone()}  # some write in place
+    try:
+        for one in sorted(nodes, key=lambda one: reading.order[one]):
+            found = reading.found.get(one)
+            if is_cast(one) or (found is not None and found.kind == "view"):
+                values[one] = values[one.all_input_nodes[0]]
+            else:
+                values[one] = evaluate(one, values)
+        found_name = activation_between(x, values[result])
+    except Exception:  # it takes something else than a tensor of any shape
+        return None
+    if found_name is not None:
+        return found_name, 1.0
+    alpha = _alpha_of(x, values[result])
+    return None if alpha is None else ("silu", alpha)
+
+
+def _alpha_of(x: Any, y: Any) -> float | None:
+    """That of x * sigmoid(alpha * x), as CLIP has it instead of GELU."""
+    at = int((x.flatten() - 1).abs().argmin())
+    share = float(y.flatten()[at] / x.flatten()[at])
+    if not 0 < share < 1:
+        return None
+    alpha = round(math.log(share / (1 - share)) / float(x.flatten()[at]), 4)
+    same = alpha > 0 and torch.allclose(y, x * torch.sigmoid(alpha * x), rtol=1e-4, atol=1e-4)
+    return alpha if same else None
 
 
 def _source_of(reading: Reading, node: Node, nodes: set[Node]) -> Node | None:
     """The one product that all of a pointwise expression is made of."""
     if node in reading.found and reading.found[node].kind == "linear":
         return node
-    if node in reading.found and reading.found[node].kind != "activation":
+    found = reading.found.get(node)
+    if found is not None and found.kind not in ("activation", "view"):
         return None
-    if not _is_pointwise(node):
+    is_view = found is not None and found.kind == "view"
+    if not _is_pointwise(node) and not is_view:
         return None
     nodes.add(node)
-    sources = {_source_of(reading, one, nodes) for one in node.all_input_nodes}
+    of = node.all_input_nodes[:1] if is_view else node.all_input_nodes  # the others are extents
+    sources = {_source_of(reading, one, nodes) for one in of}
     return sources.pop() if len(sources) == 1 else None
 
 
@@ -87,7 +120,7 @@ def gate(reading: Reading, node: Node) -> Found | None:
             gate, nodes = found.inputs[0], found.nodes | {node}
             if is_product(reading, other) and alike(node, other) and gate is not other:
                 if len(other.users) == 1:
-                    return Found("gate", node, (gate, other), nodes, found.activation)
+                    return replace(found, kind="gate", root=node, inputs=(gate, other), nodes=nodes)
     return _gate_of_halves(reading, node)
 
 
@@ -105,36 +138,20 @@ def _gate_of_halves(reading: Reading, node: Node) -> Found | None:
         halves = _halves_of(gate, up)
         if halves is None or not is_product(reading, halves):
             continue
-        x = random_rows(64, "cpu")
-        values = {gate: x.clone()}
-        try:
-            for step in sorted(nodes - {node}, key=lambda one: reading.order[one]):
-                values[step] = _evaluate_in_float32(step, values)
-            activation = activation_between(x, values[one])
-        except Exception:  # as above
-            return None
+        activation = _activation_of(reading, gate, nodes - {node}, one)
         if activation is None:
             return None
         nodes |= {gate, up, gate.args[0]}
         if not is_closed(node, nodes, halves):
             return None
-        return Found("gate", node, (halves,), frozenset(nodes), activation, halves=True)
+        name, alpha = activation
+        return Found("gate", node, (halves,), frozenset(nodes), name, alpha=alpha, halves=True)
     return None
-
-
-def _evaluate_in_float32(node: Node, values: dict[Node, Any]) -> Any:
-    """The same, with casts left out."""
-    if is_cast(node):
-        return values[node.all_input_nodes[0]]
-    return evaluate(node, values)
 
 
 def _is_pointwise(node: Node) -> bool:
     if node.op == "call_method":
         return node.target in _POINTWISE_METHODS
-    if node.target in _DROPOUTS:
-        given = arguments(node, ("input", "p", "training"))
-        return given["training"] is False or given["p"] == 0
     return node.op == "call_function" and node.target in _POINTWISE
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.nn.functional as F
 from torch.fx import Node
 
 from gemmd._layers.graph.found import Found
-from gemmd._layers.graph.nodes import ADDS, alike, arguments, either_way, sample
+from gemmd._layers.graph.nodes import ADDS, PRODUCTS, alike, arguments, either_way, sample
+from gemmd._layers.graph.views import behind_views
 from gemmd._layers.graph.writes import is_view
 
 if TYPE_CHECKING:
@@ -31,39 +35,100 @@ def linear(reading: Reading, node: Node) -> Found | None:
     return Found("linear", node, (x,), frozenset((node,)), weight=weight, bias=bias)
 
 
+def addmm(reading: Reading, node: Node) -> Found | None:
+    """bias + x @ weight of matrices, as GPT-2 has it."""
+    if node.target is not torch.addmm:
+        return None
+    given = arguments(node, ("input", "mat1", "mat2", "beta", "alpha"))
+    if given["beta"] not in (None, 1) or given["alpha"] not in (None, 1):
+        return None
+    bias = reading.constant(given["input"])
+    if bias is None or bias.dim() != 1:
+        return None
+    return _by_columns(reading, node, given["mat1"], given["mat2"], bias)
+
+
+def matmul(reading: Reading, node: Node) -> Found | None:
+    """x @ weight."""
+    if node.target not in (operator.matmul, torch.matmul, torch.mm, "matmul", "mm"):
+        return None
+    if len(node.args) != 2 or node.kwargs:
+        return None
+    x, weight = node.args
+    return _by_columns(reading, node, x, weight, None)
+
+
+def _by_columns(reading: Reading, node: Node, x: Any, weight: Any, bias: Any) -> Found | None:
+    """With a weight [k, n]."""
+    given = reading.constant(weight)
+    if given is None or given.dim() != 2 or not alike(node, x, columns=False):
+        return None
+    if given.dtype is not sample(node).dtype:
+        return None
+    by_rows = reading.computed(given.t(), "t", given)
+    return Found("linear", node, (x,), frozenset((node,)), weight=by_rows, bias=bias)
+
+
+def shifted(reading: Reading, node: Node) -> Found | None:
+    """A product without a bias, and a number for each column that is added to it."""
+    if node.target not in ADDS or node.target is operator.iadd:
+        return None
+    for product, vector in _with_vector(reading, node):
+        if product.bias is None:
+            return replace(product, root=node, nodes=product.nodes | {node}, bias=vector)
+    return None
+
+
+def scaled(reading: Reading, node: Node) -> Found | None:
+    """A product whose columns are multiplied by a number each, as LayerScale does it."""
+    if node.target not in PRODUCTS:
+        return None
+    for product, vector in _with_vector(reading, node):
+        weight, bias = product.weight, product.bias
+        times = reading.computed(weight * vector[:, None], "scaled", weight, vector)
+        if bias is not None:
+            bias = reading.computed(bias * vector, "scaled", bias, vector)
+        return replace(
+            product, root=node, nodes=product.nodes | {node}, weight=times, bias=bias
+        )
+    return None
+
+
+def _with_vector(reading: Reading, node: Node) -> Iterator[tuple[Found, Any]]:
+    for product, vector in either_way(node):
+        if not isinstance(product, Node) or not is_product(reading, product):
+            continue
+        given, n = reading.constant(vector), sample(node).shape[-1]
+        if given is None or tuple(given.shape) != (n,) or len(product.users) != 1:
+            continue
+        if alike(node, product):
+            yield reading.found[product], given
+
+
 def is_product(reading: Reading, node: Node) -> bool:
     return node in reading.found and reading.found[node].kind == "linear"
 
 
 def add(reading: Reading, node: Node) -> Found | None:
-    """A product plus something else of its shape."""
+    """A product, or what is made of one, plus something else of its shape."""
     if node.target not in ADDS:
         return None
     if len(node.args) != 2 or node.kwargs:
         return None
-    for product, other in either_way(node):
-        if not isinstance(other, Node) or not isinstance(product, Node):
+    made: dict[str, list[Found]] = {"linear": [], "add": [], "norm": []}
+    for one, other in either_way(node):
+        if not isinstance(other, Node) or not isinstance(one, Node) or one is other:
             continue
         nodes = {node}
-        product = _past_nothing(reading, product, nodes)
-        if not is_product(reading, product) or len(product.users) != 1:
+        root = behind_views(reading, one, nodes)
+        found = reading.found.get(root)
+        if found is None or found.kind not in made or reading.constant(other) is not None:
             continue
-        if reading.constant(other) is not None or product is other:
+        if found.kind == "linear" and len(root.users) != 1:
             continue
-        if alike(node, product) and alike(node, other) and _may_write(reading, node):
-            return Found("add", node, (product, other), frozenset(nodes))
-    return None
-
-
-def _past_nothing(reading: Reading, node: Node, nodes: set[Node]) -> Node:
-    """A product behind what leaves it as it is, such as dropout that is off."""
-    found = reading.found.get(node)
-    if found is None or found.kind != "activation" or found.activation != "none":
-        return node
-    if len(node.users) != 1:
-        return node
-    nodes |= found.nodes
-    return found.inputs[0]
+        if alike(node, one) and alike(node, other) and _may_write(reading, node):
+            made[found.kind].append(Found("add", node, (root, other), frozenset(nodes)))
+    return next((one for kind in made.values() for one in kind), None)
 
 
 def _may_write(reading: Reading, node: Node) -> bool:

@@ -5,15 +5,17 @@ What torch computes of parameters alone counts as a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
-from gemmd._layers.graph import norms, pointwise, products
+from gemmd._layers.graph import norms, pointwise, products, views
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import evaluate, sample
+from gemmd._layers.graph.nothing import drop_nothings
 
 
 class Reading:
@@ -29,13 +31,16 @@ class Reading:
 
     def __init__(self, graph_module: GraphModule, inputs: Any) -> None:
         self.graph = graph_module.graph
+        drop_nothings(self.graph)
         self._module = graph_module
         self.order = {node: at for at, node in enumerate(self.graph.nodes)}
         self._constants = dict[Node, Any]()
+        self._origins = dict[int, Hashable]()
+        self._alive = list[Any]()  # whose ids those are
         places = [node for node in self.graph.nodes if node.op == "placeholder"]
         for node, given in zip(places, inputs, strict=True):
             if isinstance(given, torch.nn.Parameter):
-                self._constants[node] = given
+                self._constants[node] = self._known(given, id(given))
         self._find_constants()
         self.found = dict[Node, Found]()  # by root
         for node in self.graph.nodes:
@@ -50,12 +55,28 @@ class Reading:
                 for part in node.target.split("."):
                     value = getattr(value, part)
                 if isinstance(value, torch.nn.Parameter):
-                    self._constants[node] = value
+                    self._constants[node] = self._known(value, id(value))
             elif node.op in ("call_function", "call_method"):
                 of = node.all_input_nodes
                 if of and all(one in self._constants for one in of) and sample(node) is not None:
                     with torch.no_grad():
-                        self._constants[node] = evaluate(node, self._constants)
+                        value = evaluate(node, self._constants)
+                    by_name = str(map_arg((node.args, node.kwargs), lambda _: "a tensor"))
+                    of_all = [self._constants[one] for one in of]
+                    self._constants[node] = self.computed(value, (str(node.target), by_name), *of_all)
+
+    def _known(self, tensor: Any, origin: Hashable) -> Any:
+        self._origins[id(tensor)] = origin
+        self._alive.append(tensor)
+        return tensor
+
+    def computed(self, tensor: Any, how: Hashable, *of: Any) -> Any:
+        """A tensor that is made of constants, and is one."""
+        return self._known(tensor, (how, *(self.origin(one) for one in of)))
+
+    def origin(self, tensor: Any) -> Hashable:
+        """Which parameters a constant is made of, and how: the same in each graph that is compiled."""
+        return None if tensor is None else self._origins[id(tensor)]
 
     def constant(self, node: Any) -> Any:
         """The tensor that a node always is; None if it is not one."""
@@ -65,12 +86,17 @@ class Reading:
 # What a node may be the root of, in this order.
 _LOOKS: tuple[Callable[[Reading, Node], Found | None], ...] = (
     products.linear,
+    products.addmm,
+    products.matmul,
+    products.shifted,
+    products.scaled,
     norms.layer_norm,
     norms.rms_norm,
-    norms.spelt_rms_norm,
+    norms.spelt_norm,
     pointwise.gate,
     products.add,
     pointwise.activation,
+    views.regrouped,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.fx import Node
@@ -66,10 +66,21 @@ def _fitting(reading: Reading, chosen: list[Found]) -> list[Found]:
     while True:
         owners = {node: one for one in chosen for node in one.nodes}
         level = _levels(reading, owners)
-        fit = [one for one in chosen if _fits(one, owners, level)]
+        fit = list[Found]()
+        for one in chosen:
+            ways = (one, *_the_other_way(one, owners))
+            fit += [way for way in ways if _fits(way, owners, level)][:1]
         if len(fit) == len(chosen):
             return fit
         chosen = fit
+
+
+def _the_other_way(one: Found, owners: dict[Node, Found]) -> Iterator[Found]:
+    """A sum of two products, of which one may be another region's."""
+    other = owners.get(one.inputs[-1])
+    if one.kind == "add" and other is not None and other.root is one.inputs[1]:
+        if other.kind in ("norm", "add") or (other.kind == "linear" and len(other.root.users) == 1):
+            yield replace(one, inputs=one.inputs[::-1])
 
 
 def _levels(reading: Reading, owners: dict[Node, Found]) -> dict[Node, int]:
@@ -88,13 +99,12 @@ def _fits(one: Found, owners: dict[Node, Found], level: dict[Node, int]) -> bool
         return False
     if one.kind == "linear":
         return True
-    if one.kind == "norm":
+    if one.kind in ("norm", "view"):
         makers = one.inputs[0] in owners and level[one.inputs[0]] == here
         users = (user for user in one.root.users if user in owners and level[user] == here)
-        return makers or any(owners[user].kind in ("linear", "norm") for user in users)
-    if one.kind == "add" and not any(  # a matmul that adds takes longer than torch does for the sum
-        user in owners and owners[user].kind == "norm" and level[user] == here
-        for user in one.root.users
+        return makers or any(owners[user].kind in ("linear", "norm", "view") for user in users)
+    if one.kind == "add" and not any(  # torch's own sum takes no longer then
+        user in owners and level[user] == here for user in one.root.users
     ):
         return False
     products = one.inputs[:1] if one.kind == "add" else one.inputs

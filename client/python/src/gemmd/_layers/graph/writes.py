@@ -34,7 +34,7 @@ def _name(node: Node) -> str:
 def is_write(node: Node) -> bool:
     """Whether it changes its first tensor."""
     if node.op not in ("call_function", "call_method"):
-        return node.op == "call_module"  # who knows
+        return bool(node.op == "call_module")  # who knows
     if node.target in _WRITERS or node.kwargs.get("out") is not None:
         return True
     name = _name(node)

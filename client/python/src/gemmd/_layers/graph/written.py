@@ -76,6 +76,7 @@ class Written:
             if one.kind in ("add", "gate") or (one.kind == "activation" and one.activation != "none")
             for product in (one.inputs[:1] if one.kind == "add" else one.inputs)
         }
+        self._products = {one.root: one for one in region.found if one.kind == "linear"}
         first = 0
         for node in region.inputs:
             columns = int(sample(node).shape[-1])
@@ -83,7 +84,7 @@ class Written:
             first += columns
         write = {
             "linear": self._linear, "activation": self._activate, "gate": self._gate,
-            "add": self._sum, "norm": self._norm,
+            "add": self._sum, "norm": self._norm, "view": self._alias,
         }  # fmt: skip
         for one in region.found:
             write[one.kind](one)
@@ -105,10 +106,11 @@ class Written:
         of: Node,
         products: tuple[Found, ...],
         activation: Activation = "none",
+        alpha: float = 1.0,
         gated: bool = False,
     ) -> int:
         self.matrices.append(Matrix(products))
-        made = Product(self._value(of), len(self.matrices) - 1, activation, gated)
+        made = Product(self._value(of), len(self.matrices) - 1, activation, alpha, gated)
         return self._add(made)
 
     def _linear(self, one: Found) -> None:
@@ -139,23 +141,30 @@ class Written:
             self._of[node] = self._add(Slice(whole, first, int(sample(node).shape[-1])))
         return self._of[node]
 
+    def _alias(self, one: Found) -> None:
+        """The same rows by another name."""
+        self._of[one.root] = self._of[one.inputs[0]]
+        if one.inputs[0] in self._whole:
+            self._whole[one.root] = self._whole[one.inputs[0]]
+
     def _activate(self, one: Found) -> None:
         if one.activation == "none":
-            self._of[one.root] = self._of[one.inputs[0]]
-            if one.inputs[0] in self._whole:
-                self._whole[one.root] = self._whole[one.inputs[0]]
+            self._alias(one)
             return
-        product = self._found(one.inputs[0])
-        self._of[one.root] = self._product(product.inputs[0], (product,), one.activation)
+        product = self._products[one.inputs[0]]
+        self._of[one.root] = self._product(product.inputs[0], (product,), one.activation, one.alpha)
 
     def _gate(self, one: Found) -> None:
-        products = tuple(self._found(node) for node in one.inputs)
+        products = tuple(self._products[node] for node in one.inputs)
         of = products[0].inputs[0]
-        self._of[one.root] = self._product(of, products, one.activation, gated=True)
+        self._of[one.root] = self._product(of, products, one.activation, one.alpha, gated=True)
 
     def _sum(self, one: Found) -> None:
-        product = self._found(one.inputs[0])
-        made = self._product(product.inputs[0], (product,))
+        product = self._products.get(one.inputs[0])
+        if product is None:  # a norm
+            made = self._value(one.inputs[0])
+        else:
+            made = self._product(product.inputs[0], (product,))
         self._of[one.root] = self._add(Sum(made, self._value(one.inputs[1])))
 
     def _norm(self, one: Found) -> None:
@@ -168,11 +177,6 @@ class Written:
         self.norms.append(one)
         self._norms.append(Norm(columns, one.centered, one.epsilon, *places))
         self._of[one.root] = self._add(Normed(self._value(one.inputs[0]), len(self._norms) - 1))
-
-    def _found(self, product: Node) -> Found:
-        return next(
-            one for one in self.region.found if one.root is product and one.kind == "linear"
-        )
 
     def _place_outputs(self) -> None:
         """Each value once, however many nodes have it."""
