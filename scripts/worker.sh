@@ -148,7 +148,7 @@ if [ -n "$have_torch" ]; then
 fi
 [ -n "$have_torch" ] && phase rows 60 "$python" rows.py
 if on_gpu; then
-  [ -n "$have_torch" ] && phase blocks 60 "$python" blocks.py
+  [ -n "$have_torch" ] && phase blocks 90 "$python" blocks.py
   phase tax 20 "$python" tax.py mps stream
   phase graph 30 "$python" graph.py
   phase syncs 20 "$python" syncs.py

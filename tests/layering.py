@@ -64,7 +64,9 @@ LAYERS = [
 ]
 
 # The rooms of kernels/cuda, lowest first: each knows those in front of it. What is in the folder itself stands on all.
-CUDA_ROOMS = ("ptx", "device", "memory", "ops", "sm90", "tuning", "matmul", "grouped", "ladder", "run")
+CUDA_ROOMS = (
+    "ptx", "device", "memory", "ops", "experts", "args", "sm90", "tuning", "matmul", "grouped", "ladder", "run",
+)  # fmt: skip
 CUDA_ROOM = re.compile(r"kernels/cuda/([^/]+)/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/op.h"
 

@@ -11,12 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/grouped/grouped_direct.h"
 #include "kernels/cuda/grouped/grouped_extents.h"
 #include "kernels/cuda/matmul/fused_gate.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/ops/gated.h"
-#include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/op.h"

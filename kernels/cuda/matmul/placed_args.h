@@ -2,8 +2,8 @@
 
 #pragma once
 
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/matmul/family.h"
-#include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
 

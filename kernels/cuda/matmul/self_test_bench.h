@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {

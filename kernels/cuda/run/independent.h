@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/ops/scale_layout.h"
 #include "tests/kernels/contract/scene.h"
 #include "tests/kernels/cuda/device_buffer.h"

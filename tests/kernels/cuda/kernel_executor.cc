@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/ops/run_op.h"
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/args/op_args.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {

@@ -110,7 +110,7 @@ Norms RunNorm(NormalizeArgs args, const NormShape& shape) {
 
 // What is normalised, dense.
 struct Summands {
-  Bytes src, addend;
+  Bytes src, addend;  // no bytes: no addend
 };
 
 // The same, of sources with a number of columns more than are read. An odd one makes a stride that
@@ -123,7 +123,7 @@ Norms RunNorm(NormalizeArgs args, const NormShape& shape, const Summands& given,
   };
   const int64_t src_row = shape.n + more, addend_row = src_row + 8, sum_row = src_row + 16;
   const Lines src = lines(given.src, src_row), addend = lines(given.addend, addend_row);
-  const Lines sum = lines(Bytes(given.src.size(), std::byte{0xff}), sum_row);
+  const Lines sum = lines(Bytes(given.addend.size(), std::byte{0xff}), sum_row);
   args.src = src.data();
   args.src_row = src_row;
   args.src_batch = shape.rows * src_row;
@@ -166,8 +166,8 @@ void ExpectFastIsNearAny(ElementType from, ElementType to, bool centered, const 
     return scene.slots()[scene.Random(dtype, MakeDims(extents)).slot];
   };
   const int64_t lines = shape.batch * shape.rows;
-  const Summands given{random(static_cast<DType>(from), {lines, shape.n}),
-                       random(static_cast<DType>(from), {lines, shape.n})};
+  Summands given{.src = random(static_cast<DType>(from), {lines, shape.n})};
+  if (summed != Summed::kNot) given.addend = random(static_cast<DType>(from), {lines, shape.n});
   const DeviceBuffer weight(random(DType::kF32, {shape.n})), bias(random(DType::kF32, {shape.n}));
   NormalizeArgs args;
   args.batch = shape.batch;

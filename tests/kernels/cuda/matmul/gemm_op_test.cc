@@ -2,11 +2,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/cuda/matmul/tma_family.h"
-#include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

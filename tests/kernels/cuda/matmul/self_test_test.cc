@@ -7,9 +7,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/matmul/reference.h"
+#include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/legality.h"
-#include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

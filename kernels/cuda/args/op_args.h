@@ -1,5 +1,5 @@
 // From ops to kernel arguments, for validated ops and the addresses their slots have on the device;
-// and from arguments to the launchers of this folder.
+// and from arguments to the launchers of ops/ and experts/.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/args/op_args.h"
 
 #include <algorithm>
 #include <cstring>
