@@ -156,7 +156,9 @@ def compile(
             " client.session() makes"
         )
     if model.training:
-        raise ValueError("the model is in training mode; blocks have no gradients: call model.eval()")
+        raise ValueError(
+            "the model is in training mode; blocks have no gradients: call model.eval()"
+        )
     if quantize is not None:
         words.check("quantize", quantize, get_args(Quantize))
     from gemmd._layers.graph.compiling import Compiling

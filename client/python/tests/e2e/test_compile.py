@@ -35,7 +35,10 @@ def test_two_workers_have_one_copy(client, address):
     name = f"compiled/{time.time_ns()}"
     model = layers.MODELS["llama"]().eval()
     x = torch.randn(2, 5, layers.WIDTH)
-    with client.session() as session, gemmd.compile(model, session, name=name, min_elements=0) as fast:
+    with (
+        client.session() as session,
+        gemmd.compile(model, session, name=name, min_elements=0) as fast,
+    ):
         y = fast(x)
         published = [one for one in client.published() if one.published_name.startswith(name)]
         assert len(published) == 8, published  # of each layer qkv, out, gate and up, down

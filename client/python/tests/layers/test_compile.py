@@ -323,6 +323,35 @@ def test_weights_are_published_by_their_paths(session, server, client):
         assert torch.equal(fast(x), own)
 
 
+def test_weights_that_are_computed_have_names_too(session, server):
+    x = torch.randn(2, 5, WIDTH)
+    for kind, names in (("by columns", 8), ("scaled", 8)):
+        model = MODELS[kind]().eval()
+        with gemmd.compile(model, session, name="m", **EXACT) as fast:
+            own = fast(x)
+            assert len(server.published) == names, server.published
+            torch._dynamo.reset()
+            with gemmd.compile(model, session, name="m", **EXACT) as again:
+                assert torch.equal(again(x), own)
+                again.unpublish()
+
+
+def test_a_gate_of_two_inputs_is_none(session):
+    class Crossed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return F.silu(self.one(x)) * self.two(x.flip(-1))
+
+    model = Crossed().eval()
+    x = torch.randn(4, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-5
+        assert not fast.left
+
+
 def test_weights_that_are_published_and_are_others_are_refused(session, client):
     x = torch.randn(2, 5, WIDTH)
     with gemmd.compile(MODELS["llama"]().eval(), session, name="m", **EXACT) as fast:

@@ -21,6 +21,7 @@ from gemmd.norms import normalize
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
+
 @dataclass(frozen=True)
 class Given:
     """Columns of x."""

@@ -4,27 +4,27 @@ of a `Block`. What is left runs as torch runs it.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
 from gemmd import errors
 from gemmd._layers.agreement import bound, differs
 from gemmd._layers.block import Block
 from gemmd._layers.chain import random_rows
-from gemmd._layers.graph.nodes import alike, evaluate, sample
+from gemmd._layers.graph.naming import Naming
+from gemmd._layers.graph.nodes import evaluate, sample
 from gemmd._layers.graph.reading import Reading
-from gemmd._layers.graph.regions import Region, regions_of
+from gemmd._layers.graph.regions import regions_of
+from gemmd._layers.graph.rewriting import can_regroup, rewrite
 from gemmd._layers.graph.writes import Writes
 from gemmd._layers.graph.written import Matrix, Written
 from gemmd._layers.linear_step import Weights, float_bytes
 from gemmd._memory.layout import padded
 from gemmd.buffer import Buffer
-from gemmd.loads import MOST_NAME_BYTES, published_name
 from gemmd.resident import Quantize, all_or_none, obtain
 
 if TYPE_CHECKING:
@@ -54,14 +54,13 @@ class Compiling:
         rest: str,
     ) -> None:
         self._session = session
-        self._name = name
         self._quantize = quantize
         self._least = least
         self._rest = rest
-        self._paths = {id(one): path for path, one in model.named_parameters()}
+        self._naming = Naming(model, name)
         self._kept = dict[tuple[Any, ...], Block]()  # by what they are made of: graphs come again
-        self._parameters = list(model.parameters())  # alive, or others could have their ids
-        self._sent = set[Matrix]()  # whose weights were not there before
+        self._refused = dict[tuple[Any, ...], str]()
+        self._parameters = {id(one): one for one in model.parameters()}  # alive, or ids come again
         self.blocks = list[Block]()
         self.left = list[str]()
         self.graphs = 0
@@ -71,26 +70,32 @@ class Compiling:
         self.graphs += 1
         with torch.no_grad():
             reading = Reading(graph_module, inputs)
+            self._parameters.update((id(one), one) for one in reading.parameters)
             regions = regions_of(reading)
-            writes = Writes(reading.graph, reading.order, {x for one in regions for x in one.nodes()})
+            writes = Writes(
+                reading.graph, reading.order, {x for one in regions for x in one.nodes()}
+            )
             made = [(one, self._made(reading, writes, one)) for one in map(Written, regions)]
             now = dict[Node, Node]()  # what stands where an output did
             for written, block in made:
                 if block is not None:
-                    self._rewrite(reading, written, block, now)
+                    rewrite(reading, written, block, now, as_op=self._rest != "eager")
         graph_module.graph.lint()
         graph_module.recompile()
         if self._rest == "eager":
             forward: Callable[..., Any] = graph_module.forward
             return forward
-        compiled: Callable[..., Any] = torch._dynamo.lookup_backend(self._rest)(graph_module, inputs)
+        compiled: Callable[..., Any] = torch._dynamo.lookup_backend(self._rest)(
+            graph_module, inputs
+        )
         return compiled
 
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:
         """A region's block; None if the region is left alone."""
         why, block = self._tried(reading, writes, written)
-        if why:
-            self.left.append(f"{self._shown(written.region)}: {why}")
+        told = f"{self._naming.shown(written.region.found)}: {why}"
+        if why and told not in self.left:  # graphs come again, for other shapes
+            self.left.append(told)
         return block
 
     def _tried(
@@ -107,54 +112,53 @@ class Compiling:
             return "something between its parts needs one of them first", None
         if writes.lie_between(last + 0.5, within):
             return "something between its parts writes to what they read", None
-        if not _can_regroup(region):
+        if not can_regroup(region):
             return "its rows are regrouped by extents that nothing in front of it has", None
-        block, fresh = self._block(reading, written)
-        if fresh:
+        key = self._key_of(reading, written)
+        block, why = self._kept.get(key), self._refused.get(key, "")
+        if block is None and not why:
+            block, was_there = self._new_block(reading, written)
             off = self._off(reading, written, block)
             if off:
-                self._drop(block)
-                if not self._sent.issuperset(written.matrices):
+                with suppress(errors.Error):
+                    block.close()
+                if was_there:
                     raise errors.FailedPrecondition(
-                        f"{self._shown(region)} is published with other values than the model's;"
-                        " give another name=, or unpublish that one",
+                        f"{self._naming.shown(region.found)} is published with other values than"
+                        " the model's; give another name=, or unpublish that one",
                         reason="OTHER_WEIGHT",
                     )
-                return f"a block's results differ from its by {off:.2g} of their norm", None
+                why = f"a block's results differ from its by {off:.2g} of their norm"
+                self._refused[key] = why
+                return why, None
+            self._kept[key] = block
             self.blocks.append(block)
-        return "", block
-
-    def _shown(self, region: Region) -> str:
-        paths = [
-            self._paths.get(id(one.weight), "a weight")
-            for one in region.found
-            if one.kind == "linear"
-        ]
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return str(paths[0]).removesuffix(".weight") + more
+        return why, block
 
     # What a region becomes.
 
-    def _block(self, reading: Reading, written: Written) -> tuple[Block, bool]:
-        """The region's, and whether it is new."""
-        origins = (reading.origin(t) for one in written.region.found for t in (one.weight, one.bias))
-        key = written.recipe([]), *origins
-        found = self._kept.get(key)
-        if found is not None:
-            return found, False
+    def _key_of(self, reading: Reading, written: Written) -> tuple[Any, ...]:
+        origins = (
+            reading.origin(t) for one in written.region.found for t in (one.weight, one.bias)
+        )
+        return written.recipe([]), *origins
+
+    def _new_block(self, reading: Reading, written: Written) -> tuple[Block, bool]:
+        """The region's, and whether weights of it were published before."""
+        sent = list[Matrix]()
         with all_or_none() as held:
             for matrix in written.matrices:
-                held.append(self._obtain(matrix))
+                held.append(self._obtain(reading, matrix, sent))
             weights = [Weights.of(one) for one in held]
             for one, matrix in zip(weights, written.matrices, strict=True):
                 self._check(one, matrix)
             if written.vectors_bytes:
                 held.append(self._vectors(written, held[0].device))
             block = Block(self._session, written.recipe(weights), tuple(held))
-        self._kept[key] = block
-        return block, True
+        return block, len(sent) < len(written.matrices)
 
-    def _obtain(self, matrix: Matrix) -> Buffer:
+    def _obtain(self, reading: Reading, matrix: Matrix, sent: list[Matrix]) -> Buffer:
+        """Published, or made and then one of `sent`."""
         bias = None
         if matrix.has_bias:
             pairs = zip(matrix.weights, matrix.biases, strict=True)
@@ -163,32 +167,18 @@ class Compiling:
             )
 
         def joined() -> Any:
-            self._sent.add(matrix)
+            sent.append(matrix)
             given = [one.detach() for one in matrix.weights]
             return given[0] if len(given) == 1 else torch.cat(given)
 
-        name = self._name_of(matrix)
+        name = self._naming.of(reading, matrix)
         return obtain(self._session, joined, bias, None, name, self._quantize)
-
-    def _name_of(self, matrix: Matrix) -> str:
-        paths = [self._paths.get(id(one), "") for one in matrix.weights]
-        if not self._name or not all(paths):
-            return ""
-        first, *others = (path.removesuffix(".weight") for path in paths)
-        ending = "".join("." + path.rpartition(".")[2] for path in others)
-        name = published_name(self._name, first + ending)
-        if len(name) > MOST_NAME_BYTES:
-            raise ValueError(
-                f"{first} would be published as {name}, {len(name)} bytes, limit {MOST_NAME_BYTES};"
-                " give a shorter name="
-            )
-        return name
 
     def _check(self, weights: Weights, matrix: Matrix) -> None:
         """Of those published by another worker."""
         if (weights.n, weights.k) != matrix.shape or weights.has_bias != matrix.has_bias:
             raise errors.FailedPrecondition(
-                f"{self._name_of(matrix)} is published as [{weights.n}, {weights.k}]"
+                f"{self._naming.shown(matrix.products)} is published as [{weights.n}, {weights.k}]"
                 f"{' with' if weights.has_bias else ' without'} a bias, the model has"
                 f" {list(matrix.shape)}{' with' if matrix.has_bias else ' without'} one; give"
                 " another name=, or unpublish that one",
@@ -229,57 +219,6 @@ class Compiling:
         ]
         return max((one for one in offs if one is not None), default=0.0)
 
-    def _drop(self, block: Block) -> None:
-        self._kept = {key: one for key, one in self._kept.items() if one is not block}
-        with suppress(errors.Error):
-            block.close()
-
-    def _rewrite(
-        self, reading: Reading, written: Written, block: Block, now: dict[Node, Node]
-    ) -> None:
-        graph, region = reading.graph, written.region
-        given = [now.get(node, node) for node in region.inputs]
-        last = next(node for node in reversed(graph.nodes) if node in given)
-        parts = dict[Node, Node]()
-        with graph.inserting_before(_behind(last)):
-            if not _are_alike(region.inputs):
-                given = [_flat(graph, node, one) for node, one in zip(region.inputs, given, strict=True)]
-            if self._rest == "eager":
-                y = graph.call_function(_caller(block), tuple(given))
-            else:
-                x = given[0] if len(given) == 1 else graph.call_function(torch.cat, (given, -1))
-                traced = block._traced
-                assert traced is not None
-                dtype = sample(region.outputs[0]).dtype
-                arguments = (x, traced.key, block.out_features, dtype)
-                y = graph.call_function(torch.ops.gemmd.layer, arguments)
-            for node, columns in written.columns.items():
-                part = y
-                if columns != slice(0, block.out_features):
-                    part = graph.call_function(operator.getitem, (y, (..., columns)))
-                parts[node] = _regrouped(graph, region, node, part, now)
-        for node, part in parts.items():
-            part.meta = dict(node.meta)
-            node.replace_all_uses_with(part)
-            now[node] = part
-        for node in sorted(region.nodes(), key=lambda node: -reading.order[node]):
-            graph.erase_node(node)
-
-
-def _behind(node: Node) -> Node:
-    """Where a call that needs it can stand: behind it, and behind all placeholders."""
-    where = node.next
-    while where.op in ("placeholder", "get_attr"):
-        where = where.next
-    return where
-
-
-def _caller(block: Block) -> Callable[[Any], Any]:
-    def gemmd_block(*parts: Any) -> Any:
-        return block.of_parts(*parts)
-
-    return gemmd_block
-
 
 def _rows_like(node: Node, seed: int) -> Any:
     """[rows, columns]"""
@@ -290,48 +229,3 @@ def _rows_like(node: Node, seed: int) -> Any:
 def _by_scale(rows: Any) -> Any:
     """Rows like those, by the scales that they were made with."""
     return rows.unflatten(0, random_rows(1, "cpu").shape[:2])
-
-
-# Rows in groups: a block's result has those of its inputs, or none if they differ.
-
-
-def _are_alike(inputs: Sequence[Node]) -> bool:
-    return all(alike(inputs[0], one, columns=False) for one in inputs)
-
-
-def _like(region: Region, node: Node) -> Node | None:
-    """An input whose rows are in the same groups."""
-    return next((one for one in region.inputs if alike(node, one, columns=False)), None)
-
-
-def _can_regroup(region: Region) -> bool:
-    return all(
-        sample(node).dim() == 2
-        or all(isinstance(extent, int) for extent in sample(node).shape)
-        or _like(region, node) is not None
-        for node in region.outputs
-    )
-
-
-def _flat(graph: Graph, was: Node, node: Node) -> Node:
-    if sample(was).dim() == 2:
-        return node
-    return graph.call_method("reshape", (node, -1, int(sample(was).shape[-1])))
-
-
-def _regrouped(
-    graph: Graph, region: Region, node: Node, part: Node, now: dict[Node, Node]
-) -> Node:
-    """`part`, whose rows are grouped as the block's result, as those of `node`."""
-    if _are_alike(region.inputs) and alike(region.inputs[0], node, columns=False):
-        return part
-    of = sample(node)
-    like = _like(region, node)
-    shape = list[Any]()
-    for at, extent in enumerate(of.shape[:-1]):
-        if isinstance(extent, int) or of.dim() == 2:
-            shape.append(extent if isinstance(extent, int) else -1)
-        else:
-            assert like is not None
-            shape.append(graph.call_method("size", (now.get(like, like), at)))
-    return graph.call_method("reshape", (part, *shape, int(of.shape[-1])))

@@ -20,7 +20,8 @@ class Found:
     root : Node
         Whose result it is.
     inputs : tuple of Node
-        The tensors that it is made of: x; of a gate gate and up, of "add" the product and the other.
+        The tensors that it is made of: x; of a gate gate and up, or the product that has both; of "add"
+        what a block makes, and the other.
     nodes : frozenset of Node
         All that it stands for.
     """
@@ -35,4 +36,3 @@ class Found:
     centered: bool = False
     epsilon: float = 0.0
     alpha: float = 1.0  # SiLU's factor
-    halves: bool = False  # a gate's two inputs are the halves of one product

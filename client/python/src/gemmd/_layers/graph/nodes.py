@@ -45,8 +45,10 @@ def alike(node: Node, other: Any, columns: bool = True) -> bool:
     one, two = sample(node), sample(other)
     if one is None or two is None or one.dtype is not two.dtype or one.dim() != two.dim():
         return False
-    extents = zip(one.shape, two.shape, strict=True) if columns else zip(
-        one.shape[:-1], two.shape[:-1], strict=True
+    extents = (
+        zip(one.shape, two.shape, strict=True)
+        if columns
+        else zip(one.shape[:-1], two.shape[:-1], strict=True)
     )
     return one.dim() > 1 and all(_is_same(a, b) for a, b in extents)
 

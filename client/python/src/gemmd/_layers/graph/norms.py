@@ -14,8 +14,8 @@ from gemmd._layers.graph.nodes import (
     ADDS,
     PRODUCTS,
     alike,
-    either_way,
     arguments,
+    either_way,
     is_closed,
     past_casts,
     sample,
@@ -45,7 +45,8 @@ def rms_norm(reading: Reading, node: Node) -> Found | None:
     return _norm(reading, node, given, False, smallest if given["eps"] is None else given["eps"])
 
 
-def _norm(reading: Reading, node: Node, given: dict[str, Any], centered: bool, epsilon: Any
+def _norm(
+    reading: Reading, node: Node, given: dict[str, Any], centered: bool, epsilon: Any
 ) -> Found | None:
     x, vectors = given["input"], [given.get("weight"), given.get("bias")]
     if tuple(given["normalized_shape"]) != tuple(sample(node).shape[-1:]):

@@ -17,9 +17,9 @@ from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import (
     PRODUCTS,
     alike,
+    arguments,
     either_way,
     evaluate,
-    arguments,
     is_cast,
     is_closed,
     sample,
@@ -94,9 +94,9 @@ def _alpha_of(x: Any, y: Any) -> float | None:
 
 def _source_of(reading: Reading, node: Node, nodes: set[Node]) -> Node | None:
     """The one product that all of a pointwise expression is made of."""
-    if node in reading.found and reading.found[node].kind == "linear":
-        return node
     found = reading.found.get(node)
+    if found is not None and found.kind == "linear":
+        return node
     if found is not None and found.kind not in ("activation", "view"):
         return None
     is_view = found is not None and found.kind == "view"
@@ -119,7 +119,8 @@ def gate(reading: Reading, node: Node) -> Found | None:
         if found is not None and found.kind == "activation" and len(one.users) == 1:
             gate, nodes = found.inputs[0], found.nodes | {node}
             if is_product(reading, other) and alike(node, other) and gate is not other:
-                if len(other.users) == 1:
+                same_x = reading.found[gate].inputs == reading.found[other].inputs
+                if same_x and len(other.users) == 1:
                     return replace(found, kind="gate", root=node, inputs=(gate, other), nodes=nodes)
     return _gate_of_halves(reading, node)
 
@@ -145,7 +146,7 @@ def _gate_of_halves(reading: Reading, node: Node) -> Found | None:
         if not is_closed(node, nodes, halves):
             return None
         name, alpha = activation
-        return Found("gate", node, (halves,), frozenset(nodes), name, alpha=alpha, halves=True)
+        return Found("gate", node, (halves,), frozenset(nodes), name, alpha=alpha)
     return None
 
 

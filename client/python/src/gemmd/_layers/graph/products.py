@@ -88,9 +88,7 @@ def scaled(reading: Reading, node: Node) -> Found | None:
         times = reading.computed(weight * vector[:, None], "scaled", weight, vector)
         if bias is not None:
             bias = reading.computed(bias * vector, "scaled", bias, vector)
-        return replace(
-            product, root=node, nodes=product.nodes | {node}, weight=times, bias=bias
-        )
+        return replace(product, root=node, nodes=product.nodes | {node}, weight=times, bias=bias)
     return None
 
 

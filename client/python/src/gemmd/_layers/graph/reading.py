@@ -61,16 +61,21 @@ class Reading:
                 if of and all(one in self._constants for one in of) and sample(node) is not None:
                     with torch.no_grad():
                         value = evaluate(node, self._constants)
-                    by_name = str(map_arg((node.args, node.kwargs), lambda _: "a tensor"))
+                    name = getattr(node.target, "__name__", node.target)
+                    others = map_arg((node.args, node.kwargs), lambda _: "a tensor")
                     of_all = [self._constants[one] for one in of]
-                    self._constants[node] = self.computed(value, (str(node.target), by_name), *of_all)
+                    self._constants[node] = self.computed(value, f"{name}{others}", *of_all)
 
     def _known(self, tensor: Any, origin: Hashable) -> Any:
         self._origins[id(tensor)] = origin
         self._alive.append(tensor)
         return tensor
 
-    def computed(self, tensor: Any, how: Hashable, *of: Any) -> Any:
+    @property
+    def parameters(self) -> list[Any]:
+        return [one for one in self._alive if isinstance(one, torch.nn.Parameter)]
+
+    def computed(self, tensor: Any, how: str, *of: Any) -> Any:
         """A tensor that is made of constants, and is one."""
         return self._known(tensor, (how, *(self.origin(one) for one in of)))
 

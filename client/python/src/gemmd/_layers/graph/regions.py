@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch.fx import Node
 
@@ -141,9 +140,7 @@ def _connected(reading: Reading, chosen: list[Found]) -> Iterator[list[Found]]:
 
 def _region(reading: Reading, found: list[Found]) -> Region:
     within = {node for one in found for node in one.nodes}
-    inputs = dict.fromkeys(
-        given for one in found for given in one.inputs if given not in within
-    )
+    inputs = dict.fromkeys(given for one in found for given in one.inputs if given not in within)
     outputs = [one.root for one in found if any(user not in within for user in one.root.users)]
     by_order = sorted(inputs, key=lambda node: reading.order[node])
     return Region(tuple(found), tuple(by_order), tuple(outputs))

@@ -15,7 +15,6 @@ from gemmd._layers.recipe import Given, Norm, Normed, Product, Recipe, Slice, Su
 from gemmd._memory.layout import padded
 from gemmd.ops import Activation
 
-
 _NOT_YET = -1  # a slice that nobody took so far
 
 
@@ -73,7 +72,8 @@ class Written:
         self._takers = {
             product: one
             for one in region.found
-            if one.kind in ("add", "gate") or (one.kind == "activation" and one.activation != "none")
+            if one.kind in ("add", "gate")
+            or (one.kind == "activation" and one.activation != "none")
             for product in (one.inputs[:1] if one.kind == "add" else one.inputs)
         }
         self._products = {one.root: one for one in region.found if one.kind == "linear"}
@@ -93,9 +93,7 @@ class Written:
         self._place_outputs()
 
     def recipe(self, weights: list[Weights]) -> Recipe:
-        return Recipe(
-            tuple(self._values), tuple(weights), tuple(self._norms), tuple(self._outputs)
-        )
+        return Recipe(tuple(self._values), tuple(weights), tuple(self._norms), tuple(self._outputs))
 
     def _add(self, value: Value) -> int:
         self._values.append(value)
@@ -161,7 +159,7 @@ class Written:
 
     def _sum(self, one: Found) -> None:
         product = self._products.get(one.inputs[0])
-        if product is None:  # a norm
+        if product is None:  # a norm, or a sum
             made = self._value(one.inputs[0])
         else:
             made = self._product(product.inputs[0], (product,))
