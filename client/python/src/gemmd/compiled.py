@@ -37,9 +37,10 @@ class Compiled(Unpickled):
 
     _elsewhere = "compile the model in each process, by one name"
 
-    def __init__(self, module: Any, compiling: Compiling) -> None:
+    def __init__(self, module: Any, compiling: Compiling, in_place: bool = False) -> None:
         self.module = module
         self._compiling = compiling
+        self._in_place = in_place
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """As the model."""
@@ -62,9 +63,11 @@ class Compiled(Unpickled):
         return iter(list(self._compiling.blocks))
 
     def close(self) -> None:
-        """Closes all blocks: the model cannot be called by this any more. Published weights stay.
-        Again: does nothing.
+        """Closes all blocks: the model cannot be called by this any more. One compiled in place is as
+        it was. Published weights stay. Again: does nothing.
         """
+        if self._in_place:
+            self._in_place, self.module._compiled_call_impl = False, None
         for block in self:
             block.close()
 
@@ -102,6 +105,7 @@ def compile(
     quantize: Quantize | None = "fp8-block",
     min_elements: int = 1 << 22,
     rest: str = "eager",
+    in_place: bool = False,
     **options: Any,
 ) -> Compiled:
     """A model of torch by torch's compiler, with all that gemmd does between two things that it does
@@ -129,10 +133,15 @@ def compile(
     quantize : {"fp8-block", "fp8-row", None}
         As `gemmd.Linear`'s.
     min_elements : int
-        The fewest elements that the weights of a block have together.
+        The fewest elements that the weights of a block have together. What counts is a layer's
+        time: on an H200 a captured graph gains where torch takes some 80 us for a layer. Calls as
+        torch makes them gained with all blocks that were tried (docs/benchmarks/h200-worker.md).
     rest : str
         The backend of torch's compiler for what is left: "eager" runs it as it is, "inductor"
         fuses it.
+    in_place : bool
+        The model's own calls go this way until `close`, so that methods of it do, too, such as
+        `generate` of Hugging Face's models.
     **options
         Of `torch.compile`, such as `dynamic` and `fullgraph`.
 
@@ -167,4 +176,7 @@ def compile(
     backends = ("eager", *torch._dynamo.list_backends())
     words.check("rest", rest, backends)
     compiling = Compiling(model, session, words.text("name", name), quantize, least, rest)
+    if in_place:
+        model.compile(backend=compiling, **options)
+        return Compiled(model, compiling, in_place)
     return Compiled(torch.compile(model, backend=compiling, **options), compiling)

@@ -362,6 +362,21 @@ def test_weights_that_are_published_and_are_others_are_refused(session, client):
                 second(x)
 
 
+def test_in_place_until_it_is_closed(session):
+    class Sampled(nn.Sequential):
+        def generate(self, x):
+            return self(x) + 1
+
+    model = Sampled(Llama(), Llama()).eval()
+    x = torch.randn(2, 5, WIDTH)
+    wanted = model.generate(x)
+    with gemmd.compile(model, session, in_place=True, **EXACT) as fast:
+        assert relative_error(model.generate(x), wanted) < 1e-5
+        assert len(fast) == 3, fast
+        assert relative_error(fast(x) + 1, wanted) < 1e-5
+    assert torch.equal(model.generate(x), wanted)
+
+
 def test_bad_arguments(session):
     model = MODELS["llama"]()
     with pytest.raises(ValueError, match="training mode"):
