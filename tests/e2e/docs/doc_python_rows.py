@@ -30,6 +30,8 @@ ELSEWHERE = {
     "buffer.torch()": "torch; test_torch.py",
     "block.mlp = mlp.module()": "a model of torch; test_torch.py",
     "gemmd.adopt(model, session)": "a model of torch; test_adopt.py",
+    "fast = gemmd.compile(model, session)": "a model of torch; test_compile.py",
+    "fast(x)": "the same",
     "examples/digits": "a folder",
     "examples/workers": "a folder",
     "examples/mlp": "a folder",

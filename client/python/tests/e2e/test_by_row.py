@@ -39,7 +39,8 @@ def test_a_layer_by_row_is_what_float64_says(client, random, dtype, way):
             y, rows = layer(x), x.reshape(-1, 300)
             assert error_of_rows(y.reshape(-1, 200), rounded(rows) @ w.T + bias) < NEAR
             assert error_of_rows(y.reshape(-1, 200), rounded(rows, 128) @ w.T + bias) > 5 * NEAR
-            np.testing.assert_allclose(layer(rows[:1])[0], y.reshape(-1, 200)[0], 1e-4, 1e-4)
+            first = y.reshape(-1, 200)[0]  # small ones are what large ones leave of each other
+            np.testing.assert_allclose(layer(rows[:1])[0], first, 1e-4, 1e-6 * np.abs(first).max())
             if y.report.path == "call":
                 assert [op.op for op in y.report.ops] == ["write", "quantize", "matmul", "read"]
 

@@ -17,6 +17,7 @@ from ..layers.models import relative_error  # noqa: E402
 @pytest.fixture(autouse=True)
 def no_gradients():
     torch._dynamo.reset()
+    torch.manual_seed(1)
     with torch.no_grad():
         yield
 
@@ -27,7 +28,7 @@ def test_by_the_host(session, kind, quantize):
     model = layers.MODELS[kind]().eval()
     x = torch.randn(2, 5, layers.WIDTH)
     with gemmd.compile(model, session, quantize=quantize, min_elements=0) as fast:
-        assert relative_error(fast(x), model(x)) < (0.1 if quantize else 1e-4)
+        assert relative_error(fast(x), model(x)) < (layers.FP8 if quantize else 1e-4)
         assert (len(fast), fast.left) == (3, []), fast
 
 
@@ -59,10 +60,10 @@ def test_on_a_gpu_in_a_graph_too(session, kind, rest):
     x = torch.randn(2, 700, layers.WIDTH, device="cuda", dtype=torch.bfloat16)
     fast = gemmd.compile(model, session, min_elements=0, rest=rest)
     for _ in range(3):
-        assert relative_error(fast(x), model(x)) < 0.1
+        assert relative_error(fast(x), model(x)) < layers.FP8
     assert (len(fast), fast.left) == (3, []), fast
     with torch.inference_mode():
-        assert relative_error(fast(x), model(x)) < 0.1
+        assert relative_error(fast(x), model(x)) < layers.FP8
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -71,4 +72,4 @@ def test_on_a_gpu_in_a_graph_too(session, kind, rest):
         torch.manual_seed(seed)
         x.normal_()
         graph.replay()
-        assert relative_error(y, model(x)) < 0.1
+        assert relative_error(y, model(x)) < layers.FP8
