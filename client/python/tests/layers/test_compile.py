@@ -338,6 +338,33 @@ def test_weights_that_are_computed_have_names_too(session, server):
                 again.unpublish()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_epsilon_of_a_norm_without_one(session, dtype):
+    model = nn.Sequential(nn.RMSNorm(WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)).eval().to(dtype)
+    x = torch.randn(4, WIDTH).to(dtype) * 2**-10  # beside which it shows
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 0.02
+        assert sum(len(one.recipe.norms) for one in fast) == 1
+
+
+def test_a_factor_of_what_is_added_is_not_lost(session):
+    class Added(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.norm, self.vector = nn.LayerNorm(WIDTH), nn.Parameter(torch.randn(WIDTH))
+
+        def forward(self, x):
+            h = torch.add(x, self.one(x), alpha=3)
+            return self.two(self.norm(torch.add(h, self.vector, alpha=2)))
+
+    model = Added().eval()
+    x = torch.randn(4, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-5
+        assert not fast.left
+
+
 def test_a_gate_of_two_inputs_is_none(session):
     class Crossed(nn.Module):
         def __init__(self):

@@ -104,6 +104,17 @@ def seat_for_parts(
     return _made(calls, stream, seated)
 
 
+def rows_in_place(x: Any, m: int) -> Any:
+    """x as [m, k] where it lies, if kernels read it well there; else a copy."""
+    unit = max(1, 16 // x.element_size())
+    try:
+        flat = x.view(m, x.shape[-1])
+    except RuntimeError:  # its rows lie in no single stride
+        return x.reshape(m, x.shape[-1])
+    fits = flat.stride(1) == 1 and flat.stride(0) % unit == 0 and flat.data_ptr() % 16 == 0
+    return flat if fits else flat.contiguous()
+
+
 def _made(
     calls: LocalCalls, stream: int, seated: Callable[[list[Buffer]], Seat]
 ) -> Seat | None:

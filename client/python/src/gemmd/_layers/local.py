@@ -234,7 +234,7 @@ class LocalCalls(Seats):
             call = self._call_of(parts[0].dtype, m, device, GRAPHS)
             if any(one.dtype is not call.in_dtype or one.is_neg() for one in parts):
                 return None
-            flat = [_rows_in_place(one, m) for one in parts]
+            flat = [graphs.rows_in_place(one, m) for one in parts]
             shape = (*parts[0].shape[:-1], self._features)
             out = torch.empty(shape, dtype=call.out_dtype, device=parts[0].device)
             seat = graphs.seat_for_parts(self, call, stream, flat, m, out)
@@ -447,14 +447,3 @@ class LocalCalls(Seats):
             self._known.clear()
         for place in places:
             self._drop(place)
-
-
-def _rows_in_place(x: Any, m: int) -> Any:
-    """x as [m, k] where it lies, if kernels read it well there; else a copy."""
-    unit = max(1, 16 // x.element_size())
-    try:
-        flat = x.view(m, x.shape[-1])
-    except RuntimeError:  # its rows lie in no single stride
-        return x.reshape(m, x.shape[-1])
-    fits = flat.stride(1) == 1 and flat.stride(0) % unit == 0 and flat.data_ptr() % 16 == 0
-    return flat if fits else flat.contiguous()

@@ -72,7 +72,8 @@ def past_casts(node: Node, nodes: set[Node]) -> Node:
 
 
 def either_way(node: Node) -> Iterator[tuple[Any, Any]]:
-    if len(node.args) == 2:
+    """The two that are added or multiplied, in both orders; none if more is asked for (`alpha=`)."""
+    if len(node.args) == 2 and not node.kwargs:
         yield node.args[0], node.args[1]
         yield node.args[1], node.args[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,8 +42,18 @@ def rms_norm(reading: Reading, node: Node) -> Found | None:
     if node.target not in _RMS_NORMS:
         return None
     given = arguments(node, ("input", "normalized_shape", "weight", "eps"))
-    smallest = torch.finfo(torch.float32).eps  # torch's own default
-    return _norm(reading, node, given, False, smallest if given["eps"] is None else given["eps"])
+    epsilon = given["eps"]
+    if epsilon is None:
+        epsilon = _default_epsilon(sample(node).dtype)
+    return _norm(reading, node, given, False, epsilon)
+
+
+@cache
+def _default_epsilon(dtype: Any) -> float:
+    """Releases of torch differ in it: float32's smallest step, or the type's own."""
+    small = torch.full((1, 1), 2.0**-10, dtype=dtype, device="cpu")
+    by_float32 = dtype is torch.float32 or float(F.rms_norm(small, (1,))) > 0.5
+    return float(torch.finfo(torch.float32 if by_float32 else dtype).eps)
 
 
 def _norm(
