@@ -102,7 +102,8 @@ GemmArgs GemmArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte
              : any.out == ElementType::kBF16 ? OutType::kBF16
                                              : OutType::kF16;
   args.bias_is_f32 = any.bias_type == ElementType::kF32;
-  args.relu = any.activation == ActivationType::kRelu;  // others are ActivationOf's
+  args.relu = any.activation == ActivationType::kRelu;
+  args.activation = any.activation;
   args.alpha = any.alpha;
   args.beta = any.beta;
   return args;
@@ -123,22 +124,6 @@ std::optional<ScaleLayoutArgs> CopyOfA(const AnyGemmArgs& any, const ScaleCopies
   copy.dst_batch = CopyBatchOfA(any);
   copy.dst_ld = CopyLdOfA(any);
   return copy;
-}
-
-std::optional<ActivateArgs> ActivationOf(const AnyGemmArgs& any) {
-  if (any.activation == ActivationType::kNone || any.activation == ActivationType::kRelu) {
-    return std::nullopt;
-  }
-  ActivateArgs activate;
-  activate.batch = any.batch;
-  activate.rows = any.m;
-  activate.cols = any.n;
-  activate.data = any.d.data;
-  activate.type = any.out;
-  activate.batch_stride = any.d.batch_stride;
-  activate.row_stride = any.d.row_stride;
-  activate.activation = any.activation;
-  return activate;
 }
 
 // The transpose's rows are b's k blocks: what comes out is dense along them.

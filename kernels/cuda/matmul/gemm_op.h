@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/cuda/ops/activate.h"
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/scale_layout.h"
 #include "kernels/cuda/sm90/gemm_args.h"
@@ -40,9 +39,5 @@ std::optional<ScaleLayoutArgs> CopyOfA(const AnyGemmArgs& any, const ScaleCopies
                                        std::byte* scratch);
 std::optional<ScaleLayoutArgs> CopyOfB(const AnyGemmArgs& any, const ScaleCopies& copies,
                                        std::byte* scratch);
-
-// The launch that comes behind the matmul's, of an activation that its kernels do not apply: they
-// know ReLU alone. They round D before it as well as behind it, which FP32 does not feel.
-std::optional<ActivateArgs> ActivationOf(const AnyGemmArgs& any);
 
 }  // namespace gemmd::kernels::cuda

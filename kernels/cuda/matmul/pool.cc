@@ -37,8 +37,7 @@ std::string WhyLost(const Candidate& loser, const Candidate& winner, ChoiceReaso
 
 GemmPool::GemmPool(GemmPoolOptions options)
     : options_(std::move(options)),
-      tma_(std::make_unique<TmaFamily>(options_.device, options_.memory_bytes_per_s,
-                                       options_.prepare_tma)) {
+      tma_(std::make_unique<TmaFamily>(options_.device, options_.prepare_tma)) {
   AddFamily(*tma_);
   for (const GemmVariant& variant : AllVariants()) {
     if (members_[IndexOf(variant)].off.empty()) enabled_.push_back(variant);
@@ -122,9 +121,7 @@ int64_t GemmPool::ScratchBytes(int member, const MatmulProblem& problem) const {
   return ProductOffset(family->ScratchBytes(index, ProductOf(problem))) + ProductBytes(problem);
 }
 
-PoolPick GemmPool::PickOf(int member, ChoiceReason reason, double seconds,
-                          const MatmulProblem& problem) const {
-  if (tunable(member)) seconds += tma_->SecondsBehind(problem);
+PoolPick GemmPool::PickOf(int member, ChoiceReason reason, double seconds) const {
   return {member, {infos_[member].name, reason, seconds}};
 }
 
@@ -142,7 +139,7 @@ absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
                                                  ToString(problem), ": ", why,
                                                  "; leave kernel empty to let the device choose"));
   }
-  return PickOf(found->second, ChoiceReason::kForced, Seconds(member, problem), problem);
+  return PickOf(found->second, ChoiceReason::kForced, Seconds(member, problem));
 }
 
 std::optional<PoolPick> GemmPool::Quickest(Standing standing, const MatmulProblem& problem,
@@ -159,7 +156,7 @@ std::optional<PoolPick> GemmPool::Quickest(Standing standing, const MatmulProble
     if (best && seconds >= best->choice.estimated_seconds) continue;
     best =
         PickOf(i, standing == Standing::kContends ? ChoiceReason::kModel : ChoiceReason::kFallback,
-               seconds, problem);
+               seconds);
   }
   return best;
 }
@@ -177,7 +174,7 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
     const double seconds = gemm->estimated_seconds + GateSeconds(problem);
     const bool rival_gates = other && members_[other->member].family->gates();
     if (!other || seconds <= (rival_gates ? kClearly : 1.0) * other->choice.estimated_seconds) {
-      return PickOf(IndexOf(gemm->variant), gemm->reason, seconds, problem);
+      return PickOf(IndexOf(gemm->variant), gemm->reason, seconds);
     }
   }
   if (other) return *other;

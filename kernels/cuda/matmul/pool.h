@@ -92,8 +92,7 @@ class GemmPool {
   std::string WhyNot(const Member& member, const MatmulProblem& problem) const;
   double Seconds(const Member& member, const MatmulProblem& problem) const;
   // `seconds`: of the kernel alone, or with what the pool puts behind it.
-  PoolPick PickOf(int member, ChoiceReason reason, double seconds,
-                  const MatmulProblem& problem) const;
+  PoolPick PickOf(int member, ChoiceReason reason, double seconds) const;
   absl::StatusOr<PoolPick> ChooseForced(const MatmulProblem& problem,
                                         std::string_view forced) const;
   absl::StatusOr<PoolPick> ChooseBest(const GemmSelector& selector,

@@ -7,7 +7,6 @@
 #include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/problem_args.h"
-#include "kernels/cuda/ops/op_cost.h"
 #include "kernels/cuda/tuning/model.h"
 
 namespace gemmd::kernels::cuda {
@@ -25,11 +24,8 @@ std::string Describe(const GemmVariant& variant) {
 
 }  // namespace
 
-TmaFamily::TmaFamily(DeviceTraits device, double memory_bytes_per_s, TmaPreparer* prepare)
-    : device_(std::move(device)),
-      memory_bytes_per_s_(memory_bytes_per_s),
-      prepare_(prepare),
-      why_not_device_(cuda::WhyNot(device_)) {
+TmaFamily::TmaFamily(DeviceTraits device, TmaPreparer* prepare)
+    : device_(std::move(device)), prepare_(prepare), why_not_device_(cuda::WhyNot(device_)) {
   for (const GemmVariant& variant : AllVariants()) {
     infos_.push_back({Name(variant), variant.entry().name, Describe(variant)});
   }
@@ -42,12 +38,6 @@ std::string TmaFamily::WhyNot(int member, const MatmulProblem& problem) const {
 
 double TmaFamily::Seconds(int member, const MatmulProblem& problem) const {
   return ModelSeconds(AllVariants()[member], problem, device_);
-}
-
-double TmaFamily::SecondsBehind(const MatmulProblem& problem) const {
-  if (problem.activation <= Activation::kRelu) return 0;
-  const double d = 1.0 * problem.batch * problem.m * problem.n * SizeBytes(problem.d.dtype);
-  return StreamSeconds(2 * d, memory_bytes_per_s_);
 }
 
 int64_t TmaFamily::ScratchBytes(int member, const MatmulProblem& problem) const {

@@ -22,23 +22,19 @@ TmaPreparer PrepareTma;
 class TmaFamily final : public MatmulFamily {
  public:
   // `prepare` may be null where nothing is prepared.
-  TmaFamily(DeviceTraits device, double memory_bytes_per_s, TmaPreparer* prepare);
+  TmaFamily(DeviceTraits device, TmaPreparer* prepare);
 
   absl::Span<const KernelInfo> members() const override { return infos_; }
   Standing standing(int) const override { return Standing::kContends; }
   std::string WhyNot(int member, const MatmulProblem& problem) const override;
-  // Of the kernel alone, by the cost model. What copies its scales and applies an activation
-  // behind it costs every member the same.
+  // Of the kernel alone, by the cost model. What copies its scales costs every member the same.
   double Seconds(int member, const MatmulProblem& problem) const override;
-  // Of an activation that no member applies itself. They know ReLU.
-  double SecondsBehind(const MatmulProblem& problem) const;
   int64_t ScratchBytes(int member, const MatmulProblem& problem) const override;
   absl::StatusOr<std::unique_ptr<const PreparedMatmul>> Prepare(int member, const MatmulArgs& args,
                                                                 std::byte* scratch) const override;
 
  private:
   const DeviceTraits device_;
-  const double memory_bytes_per_s_;
   TmaPreparer* const prepare_;
   const std::string why_not_device_;
   std::vector<KernelInfo> infos_;

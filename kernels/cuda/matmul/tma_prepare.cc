@@ -1,7 +1,5 @@
-// The launches of a matmul by a TMA kernel: copies of scales in front of it, an activation that it
-// does not know behind it.
+// The launches of a matmul by a TMA kernel: copies of scales in front of it.
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,13 +16,9 @@ namespace {
 class TmaMatmul final : public PreparedMatmul {
  public:
   TmaMatmul(const GemmVariant& variant, const StreamLaunch& launch,
-            std::vector<ScaleLayoutArgs> copies, std::optional<ActivateArgs> activation)
-      : variant_(variant),
-        launch_(launch),
-        copies_(std::move(copies)),
-        activation_(std::move(activation)) {
+            std::vector<ScaleLayoutArgs> copies)
+      : variant_(variant), launch_(launch), copies_(std::move(copies)) {
     launch_.programmatic = true;  // as almost every launch is: it need not be copied for that
-    if (activation_) activation_->programmatic = true;
   }
 
   absl::Status Launch(bool overlap, cudaStream_t stream) const override {
@@ -34,23 +28,16 @@ class TmaMatmul final : public PreparedMatmul {
       if (code != cudaSuccess) return ToStatus(code, "copying scales");
       overlap = true;
     }
-    absl::Status status;
-    if (overlap) {
-      status = cuda::Launch(variant_, launch_, stream);
-    } else {
-      StreamLaunch alone = launch_;
-      alone.programmatic = false;
-      status = cuda::Launch(variant_, alone, stream);
-    }
-    if (!status.ok() || !activation_) return status;
-    return ToStatus(LaunchActivate(*activation_, stream), "activation");
+    if (overlap) return cuda::Launch(variant_, launch_, stream);
+    StreamLaunch alone = launch_;
+    alone.programmatic = false;
+    return cuda::Launch(variant_, alone, stream);
   }
 
  private:
   const GemmVariant variant_;
   StreamLaunch launch_;
   const std::vector<ScaleLayoutArgs> copies_;
-  std::optional<ActivateArgs> activation_;
 };
 
 }  // namespace
@@ -74,7 +61,7 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
   for (const auto& copy : {CopyOfA(any, copies, copied), CopyOfB(any, copies, copied)}) {
     if (copy) layouts.push_back(*copy);
   }
-  return std::make_unique<TmaMatmul>(variant, *launch, std::move(layouts), ActivationOf(any));
+  return std::make_unique<TmaMatmul>(variant, *launch, std::move(layouts));
 }
 
 }  // namespace gemmd::kernels::cuda

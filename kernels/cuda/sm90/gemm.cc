@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -40,9 +41,16 @@ std::vector<GemmVariant> ListVariants() {
 
 int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
+// Of the plain kernels, or of those that finish.
+const GemmFamilyEntry& EntryOf(const GemmVariant& variant, bool finishes) {
+  if (!finishes) return variant.entry();
+  return variant.streams_k() ? variant.stream_entry().finishing->family
+                             : *variant.entry().finishing;
+}
+
 // Clusters of a variant that run at once on `device`: asked for once, since the answer takes the
 // driver tens of microseconds. Also gives the kernel its shared memory.
-absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
+absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, bool finishes, int ordinal) {
   constexpr int kMaxDevices = 64;
   struct Slot {
     absl::Status status;
@@ -52,18 +60,14 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
     return absl::InvalidArgumentError(
         absl::StrCat("device ", ordinal, " is beyond the limit of ", kMaxDevices, " devices"));
   }
-  static std::array<std::map<GemmVariant, Slot>, kMaxDevices> slots;
+  static std::array<std::map<std::pair<GemmVariant, bool>, Slot>, kMaxDevices> slots;
   static absl::Mutex mutex;
   absl::MutexLock lock(&mutex);
-  auto [entry, added] = slots[ordinal].try_emplace(variant);
+  auto [entry, added] = slots[ordinal].try_emplace({variant, finishes});
   Slot& slot = entry->second;
   if (added) {
-    const GemmFamilyEntry& family = variant.entry();
+    const GemmFamilyEntry& family = EntryOf(variant, finishes);
     slot.status = ToStatus(family.prepare(variant.config), "preparing " + Name(variant));
-    if (slot.status.ok() && family.adjusting != nullptr) {
-      slot.status = ToStatus(family.adjusting->prepare(variant.config),
-                             absl::StrCat("preparing ", Name(variant), ", adjusting"));
-    }
     if (slot.status.ok()) {
       slot.status =
           ToStatus(family.max_clusters(variant.config, variant.shape().multicast() * variant.split,
@@ -101,19 +105,16 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
   return std::min<int64_t>(tiles + (shape.takes_spares() ? kSpare : 0), at_once);
 }
 
-// The variant's kernels for such arguments, if it has some of their own.
-const GemmFamilyEntry* Adjusting(const GemmVariant& variant, const GemmArgs& args) {
-  if (variant.split > 1 || variant.streams_k() || !OnlyAdjusts(args)) return nullptr;
-  return variant.entry().adjusting;
+// Whether results are finished where they are.
+bool Adjusts(const GemmVariant& variant, const GemmArgs& args) {
+  return !variant.shape().skinny() && variant.split == 1 && OnlyAdjusts(args);
 }
 
 // Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted, rows of
 // whole 16-byte units.
 bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
-  const bool plain = args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
-                     args.bias == nullptr && !args.relu;
   return variant.shape().stores_tile && variant.split == 1 &&
-         (plain || Adjusting(variant, args) != nullptr) && args.ldd % 8 == 0 &&
+         (!NeedsFinish(args) || Adjusts(variant, args)) && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
 }
 
@@ -173,7 +174,7 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
 
 absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const GemmArgs& args,
                                            std::byte* scratch, const DeviceTraits& device) {
-  const absl::StatusOr<int> at_once = ClustersAtOnce(variant, device.ordinal);
+  const absl::StatusOr<int> at_once = ClustersAtOnce(variant, NeedsFinish(args), device.ordinal);
   if (!at_once.ok()) return at_once.status();
   const GemmConfig& shape = variant.shape();
 
@@ -244,6 +245,7 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
   const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);
   const int64_t tiles = row_tiles * col_tiles * args.batch;
   launch.args = args;
+  launch.adjusts = Adjusts(variant, args);
   launch.one_b = args.b_batch == 0;
   launch.tiles =
       GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
@@ -260,11 +262,14 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
 }
 
 absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream) {
-  const GemmFamilyEntry* const adjusting = Adjusting(variant, launch.args);
-  const GemmFamilyEntry& entry = adjusting != nullptr ? *adjusting : variant.entry();
-  const cudaError_t code = variant.streams_k()
-                               ? variant.stream_entry().launch(variant.config, launch, stream)
-                               : entry.launch(variant.config, launch, stream);
+  const bool finishes = NeedsFinish(launch.args);
+  cudaError_t code;
+  if (variant.streams_k()) {
+    const StreamFamilyEntry& plain = variant.stream_entry();
+    code = (finishes ? *plain.finishing : plain).launch(variant.config, launch, stream);
+  } else {
+    code = EntryOf(variant, finishes).launch(variant.config, launch, stream);
+  }
   // The name is put together for an error alone.
   return code == cudaSuccess ? absl::OkStatus() : ToStatus(code, Name(variant));
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/ops/activation.h"
+
 namespace gemmd::kernels::cuda {
 
 enum class OutType : uint8_t { kF32, kBF16, kF16 };
@@ -41,17 +43,21 @@ struct GemmArgs {
   const void* bias = nullptr;  // [n] or null
   OutType out = OutType::kBF16;
   bool bias_is_f32 = true;  // else of d's type
-  bool relu = false;
+  bool relu = false;        // the activation is ReLU
+  ActivationType activation = ActivationType::kNone;
   float alpha = 1.0f;
   float beta = 0.0f;
 };
 
-// Whether alpha, an FP32 bias or ReLU is asked for, and nothing else but rounding to 16 bits: an
-// adjusting kernel has that done where the results are.
+// Whether more is asked for than rounding to 16 bits.
+constexpr bool NeedsFinish(const GemmArgs& args) {
+  return args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
+         args.bias != nullptr || args.activation != ActivationType::kNone;
+}
+// Whether that is alpha, an FP32 bias or ReLU alone, which results can be given where they are.
 constexpr bool OnlyAdjusts(const GemmArgs& args) {
-  return args.out != OutType::kF32 && args.beta == 0.0f &&
-         (args.bias == nullptr || args.bias_is_f32) &&
-         (args.alpha != 1.0f || args.bias != nullptr || args.relu);
+  return NeedsFinish(args) && args.out != OutType::kF32 && args.beta == 0.0f &&
+         (args.bias == nullptr || args.bias_is_f32) && args.activation <= ActivationType::kRelu;
 }
 
 }  // namespace gemmd::kernels::cuda

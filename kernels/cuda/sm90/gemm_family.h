@@ -49,6 +49,7 @@ struct GemmLaunch {
                            // cluster_ctas
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
+  bool adjusts = false;         // of a kernel that finishes: OnlyAdjusts(), in registers
   KSplit split;
 };
 
@@ -62,11 +63,10 @@ struct GemmFamilyEntry {
   cudaError_t (*launch)(int config, const GemmLaunch& launch, cudaStream_t stream);
   // Clusters of this size that fit on the device at once.
   cudaError_t (*max_clusters)(int config, int cluster_size, int* clusters);
-  // The same configs' kernels for OnlyAdjusts() and undivided k; null: these serve it, slower.
-  const GemmFamilyEntry* adjusting;
+  // The same configs' kernels for what NeedsFinish(). No family of the pool.
+  const GemmFamilyEntry* finishing;
 };
 
-extern const GemmFamilyEntry kSm90Fp8TiledAdjusting;  // of kSm90Fp8Tiled, and no family of the pool
 extern const GemmFamilyEntry kSm90Fp8Tiled;
 extern const GemmFamilyEntry kSm90Fp8Skinny;
 extern const GemmFamilyEntry kSm90Bf16Tiled;

@@ -13,10 +13,10 @@
 namespace gemmd::kernels::cuda {
 
 // One row of functions for each config.
-template <GemmConfig C, bool kAdjusts>
+template <GemmConfig C, bool kFinishes>
 struct EntryOf {
   static_assert(Check<C>());
-  static constexpr auto* kKernel = Gemm<Encode(C), kAdjusts>;
+  static constexpr auto* kKernel = Gemm<Encode(C), kFinishes>;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -59,7 +59,7 @@ struct EntryOf {
 template <GemmConfig C>
 struct Entry : EntryOf<C, false> {};
 template <GemmConfig C>
-struct AdjustingEntry : EntryOf<C, true> {};
+struct FinishingEntry : EntryOf<C, true> {};
 
 template <const auto& kList>
 inline constexpr int kLength = sizeof(kList) / sizeof(kList[0]);
@@ -95,9 +95,9 @@ using FamilyOf =
 
 template <Mma kMma, const auto& kList, int kCount = kLength<kList>,
           template <GemmConfig> class EntryOf = Entry>
-constexpr GemmFamilyEntry MakeFamily(const char* name, const GemmFamilyEntry* adjusting = nullptr) {
+constexpr GemmFamilyEntry MakeFamily(const char* name, const GemmFamilyEntry* finishing = nullptr) {
   using F = FamilyOf<GemmLaunch, EntryOf, kMma, kList, kCount>;
-  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters, adjusting};
+  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters, finishing};
 }
 
 }  // namespace gemmd::kernels::cuda

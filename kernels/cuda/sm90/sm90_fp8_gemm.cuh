@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
@@ -73,7 +74,7 @@ struct MathOf<C, true, false> {
   using Type = RowMath<C>;
 };
 
-template <GemmConfig C, bool kAdjusts>
+template <GemmConfig C, bool kFinishes>
 __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster) {
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
@@ -95,20 +96,38 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     }
     Fold<C>::Free();
   }
-  Epilogue<C, kAdjusts> out(launch, smem, warp, lane);
+  Epilogue<C, kFinishes> out(launch, smem, warp, lane);
   Ways<C> ways;
   if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
+  const auto begin = [&](const Tile& tile) {
+    out.FetchScales(tile);
+    if constexpr (kFinishes) {
+      out.tile = tile;
+      const bool shares = !C.alternates && launch.split.parts > 1;
+      PrefetchC<C>(out, shares ? launch.split.chunks[place.k_part] : 0,
+                   shares ? launch.split.chunks[place.k_part + 1] : out.kChunks);
+    }
+  };
   const auto store = [&](const Tile& tile, bool rehearsal) {
     out.tile = tile;
     out.AwaitScales();
-    if (C.alternates || kAdjusts || launch.split.parts == 1) {
+    if (C.alternates || launch.split.parts == 1) {
       if constexpr (C.scales_results()) out.scales.ApplyInPlace(result);
-      if constexpr (kAdjusts) out.Adjust(result);
-      StoreWhole<C>(launch, smem, out, result);
+      if constexpr (kFinishes) {
+        StoreFinished<C>(launch, smem, out, result);
+      } else {
+        StoreWhole<C>(launch, smem, out, result);
+      }
     } else {
       Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
       if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
-      if (share.begin < share.end) StoreSum<C>(out, share, launch.split.parts, thread);
+      if (share.begin < share.end) {
+        if constexpr (kFinishes) {
+          StoreFinishedShare<C>(out, share, launch.split.parts, thread);
+        } else {
+          StoreSum<C>(out, share, launch.split.parts, thread);
+        }
+      }
     }
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   };
@@ -118,7 +137,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     for (int index = cluster + out.group * launch.clusters; index < launch.tiles.count;
          index += C.groups * launch.clusters) {
       if (index != cluster) ptx::NamedBarrier(kTurnBarrier + out.group, kThreads);
-      out.FetchScales(TileAt<C>(launch.tiles, index, place));
+      begin(TileAt<C>(launch.tiles, index, place));
       math.Run(steps, [&] {
         if (index + launch.clusters >= launch.tiles.count) return;
         ptx::NamedArrive(kTurnBarrier + 1 - out.group, kThreads);
@@ -140,7 +159,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       Tile tile = kNoTile;
       if (index < launch.tiles.count) {
         tile = TileAt<C>(launch.tiles, index, place);
-        out.FetchScales(tile);
+        begin(tile);
         math.Run(steps, tile);
       } else {
         math.Clear();
@@ -158,7 +177,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
         math.Clear();
       } else {
         tile = TileAt<C>(launch.tiles, index, place);
-        out.FetchScales(tile);
+        begin(tile);
         math.Run(steps, tile);
         index += launch.clusters;
         if constexpr (C.k_groups > 1) {
@@ -176,10 +195,10 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   }
 }
 
-// Of every kind of operands. An adjusting one is for OnlyAdjusts() and undivided k: the same code
-// in all kernels took those without it up to 3.5 % longer. Its own body: out of a function that it
-// calls, ptxas makes other code.
-template <uint64_t kCode, bool kAdjusts>
+// Of every kind of operands. One that finishes is for what NeedsFinish(): the same code in all
+// kernels took those without it up to 3.5 % longer. Its own body: out of a function that it calls,
+// ptxas makes other code.
+template <uint64_t kCode, bool kFinishes>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
     Gemm(const __grid_constant__ GemmLaunch launch) {
   constexpr GemmConfig C = Decode(kCode);
@@ -236,7 +255,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
       ptx::ClusterWait();
     }
     ptx::GridDependencyWait();
-    Consume<C, kAdjusts>(launch, smem, place, cluster);
+    Consume<C, kFinishes>(launch, smem, place, cluster);
   }
 }
 

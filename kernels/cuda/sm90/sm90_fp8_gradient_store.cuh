@@ -20,13 +20,6 @@
 
 namespace gemmd::kernels::cuda {
 
-__device__ __forceinline__ float2 Unpack2(uint32_t packed, OutType out) {
-  if (out == OutType::kBF16) {
-    return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
-  }
-  return __half22float2(*reinterpret_cast<const __half2*>(&packed));
-}
-
 // Named barriers of a warpgroup and its store warp, beside those of sm90_fp8_tile.cuh.
 inline constexpr int kSlotStagedBarrier = 7;  // + 2 * group + slot: results are in the boxes
 inline constexpr int kSlotsFreeBarrier = 11;  // + group: all slots' boxes may be overwritten

@@ -93,6 +93,7 @@ inline StreamK LineOf(const StreamTeams& teams, int64_t tile_steps) {
 struct StreamFamilyEntry {
   GemmFamilyEntry family;
   cudaError_t (*launch)(int config, const StreamLaunch& launch, cudaStream_t stream);
+  const StreamFamilyEntry* finishing;  // as GemmFamilyEntry's
 };
 
 extern const StreamFamilyEntry kSm90Bf16Stream;

@@ -1,11 +1,13 @@
 // FP16: the tables of sm90_direct_family.cuh.
 
 #include "kernels/cuda/sm90/direct/sm90_direct_family.cuh"
+#include "kernels/cuda/sm90/finishing/finishing.h"
 
 namespace gemmd::kernels::cuda {
 
-extern const GemmFamilyEntry kSm90F16Tiled = MakeFamily<Mma::kF16, kDirectTiled>("sm90_f16_tiled");
+extern const GemmFamilyEntry kSm90F16Tiled =
+    MakeFamily<Mma::kF16, kDirectTiled>("sm90_f16_tiled", &kSm90F16TiledFinishing);
 extern const GemmFamilyEntry kSm90F16Skinny =
-    MakeFamily<Mma::kF16, kDirectSkinny>("sm90_f16_skinny");
+    MakeFamily<Mma::kF16, kDirectSkinny>("sm90_f16_skinny", &kSm90F16SkinnyFinishing);
 
 }  // namespace gemmd::kernels::cuda

@@ -1,10 +1,11 @@
 // FP16 by stream-k: the table of sm90_direct_stream_family.cuh.
 
 #include "kernels/cuda/sm90/direct/sm90_direct_stream_family.cuh"
+#include "kernels/cuda/sm90/finishing/finishing.h"
 
 namespace gemmd::kernels::cuda {
 
 extern const StreamFamilyEntry kSm90F16Stream =
-    MakeStreamFamily<Mma::kF16, kDirectStream>("sm90_f16_stream");
+    MakeStreamFamily<Mma::kF16, kDirectStream>("sm90_f16_stream", &kSm90F16StreamFinishing);
 
 }  // namespace gemmd::kernels::cuda

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_producer.cuh"
@@ -126,14 +127,14 @@ struct StreamMathOf<C, true, false> {
   using Type = RowMath<C>;
 };
 
-template <GemmConfig C>
+template <GemmConfig C, bool kFinishes>
 __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const SmemLayout<C>& smem,
                                               const ClusterPlace<C>& place) {
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   Sum<C> result[C.result_regs()];
   typename StreamMathOf<C>::Type math(smem, place, warp, lane, result);
-  Epilogue<C> out(launch, smem, warp, lane);
+  Epilogue<C, kFinishes> out(launch, smem, warp, lane);
   for (StreamWalk<C> walk(launch, blockIdx.x); walk.valid(); walk.Next()) {
     const Tile tile = walk.At(place);
     if (walk.Outside(tile)) continue;
@@ -141,7 +142,13 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
       ptx::NamedBarrier(kThereBarrier + out.group, kFlagThreads);
       walk.EachCtaBefore([&](int cta) { TakePartial<C>(launch.stream, cta, result); });
     };
-    if (walk.EndsTile()) out.FetchScales(tile);
+    if (walk.EndsTile()) {
+      out.FetchScales(tile);
+      if constexpr (kFinishes) {
+        out.tile = tile;
+        PrefetchC<C>(out, 0, out.kChunks);
+      }
+    }
     if constexpr (C.promotes()) {
       math.Clear();
       if (walk.EndsTile() && walk.from > 0 && launch.stream.takes_first) take();
@@ -159,7 +166,11 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
       out.AwaitScales();
       out.scales.ApplyInPlace(result);
     }
-    StoreWhole<C>(launch, smem, out, result);
+    if constexpr (kFinishes) {
+      StoreFinished<C>(launch, smem, out, result);
+    } else {
+      StoreWhole<C>(launch, smem, out, result);
+    }
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }
 }
@@ -172,7 +183,7 @@ inline constexpr int kStreamProducerRegisters = C.groups == 3 ? 32 : 40;
 template <GemmConfig C>
 inline constexpr int kStreamMathRegisters = C.groups == 3 ? 160 : 232;
 
-template <uint64_t kCode>
+template <uint64_t kCode, bool kFinishes>
 __global__ void __launch_bounds__(StreamThreads(Decode(kCode)), 1)
     GemmStream(const __grid_constant__ StreamLaunch launch) {
   constexpr GemmConfig C = Decode(kCode);
@@ -209,7 +220,7 @@ __global__ void __launch_bounds__(StreamThreads(Decode(kCode)), 1)
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     ptx::SetMaxRegistersUp<kStreamMathRegisters<C>>();
     ptx::GridDependencyWait();
-    ConsumeStream<C>(launch, smem, place);
+    ConsumeStream<C, kFinishes>(launch, smem, place);
   }
 }
 

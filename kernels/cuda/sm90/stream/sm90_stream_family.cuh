@@ -7,10 +7,10 @@
 
 namespace gemmd::kernels::cuda {
 
-template <GemmConfig C>
-struct StreamEntry {
+template <GemmConfig C, bool kFinishes>
+struct StreamEntryOf {
   static_assert(CheckStream<C>());
-  static constexpr auto* kKernel = GemmStream<Encode(C)>;
+  static constexpr auto* kKernel = GemmStream<Encode(C), kFinishes>;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -49,10 +49,18 @@ struct StreamEntry {
   }
 };
 
-template <Mma kMma, const auto& kList>
-constexpr StreamFamilyEntry MakeStreamFamily(const char* name) {
-  using F = FamilyOf<StreamLaunch, StreamEntry, kMma, kList, kLength<kList>>;
-  return {{name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters}, F::Launch};
+template <GemmConfig C>
+struct StreamEntry : StreamEntryOf<C, false> {};
+template <GemmConfig C>
+struct FinishingStreamEntry : StreamEntryOf<C, true> {};
+
+template <Mma kMma, const auto& kList, template <GemmConfig> class EntryOf = StreamEntry>
+constexpr StreamFamilyEntry MakeStreamFamily(const char* name,
+                                             const StreamFamilyEntry* finishing = nullptr) {
+  using F = FamilyOf<StreamLaunch, EntryOf, kMma, kList, kLength<kList>>;
+  return {{name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters, nullptr},
+          F::Launch,
+          finishing};
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -131,28 +131,19 @@ TEST(GemmOpTest, SharesOneCopyAmongABatch) {
   EXPECT_EQ(WhyNot(AllVariants()[0], args), "");
 }
 
-TEST(GemmOpTest, AppliesEveryActivationButReluBehindTheMatmul) {
+TEST(GemmOpTest, TellsKernelsThatFinishOfActivations) {
   const std::vector<std::byte*> slots = Slots();
   MatmulOp op = Op();
-  op.d.shape = MakeDims({60, 300});
-  op.d.strides = MakeDims({304, 1});
-  for (Activation activation : {Activation::kNone, Activation::kRelu}) {
-    op.activation = activation;
-    EXPECT_FALSE(ActivationOf(ArgsOf(op, slots)));
-    EXPECT_EQ(GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu,
-              activation == Activation::kRelu);
-  }
+  EXPECT_FALSE(NeedsFinish(GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch)));
+  op.activation = Activation::kRelu;
+  GemmArgs args = GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch);
+  EXPECT_EQ(args.activation, ActivationType::kRelu);
+  EXPECT_TRUE(args.relu && NeedsFinish(args) && OnlyAdjusts(args));
   op.activation = Activation::kGeluErf;
-  EXPECT_FALSE(GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu);
-  const std::optional<ActivateArgs> activate = ActivationOf(ArgsOf(op, slots));
-  ASSERT_TRUE(activate);
-  EXPECT_EQ(activate->activation, ActivationType::kGeluErf);
-  EXPECT_EQ(activate->data, slots[4]);
-  EXPECT_EQ(activate->type, ElementType::kBF16);
-  EXPECT_EQ(activate->batch, 1);
-  EXPECT_EQ(activate->rows, 60);
-  EXPECT_EQ(activate->cols, 300);
-  EXPECT_EQ(activate->row_stride, 304);
+  args = GemmArgsOf(ArgsOf(op, slots), Copies(op), kScratch);
+  EXPECT_EQ(args.activation, ActivationType::kGeluErf);
+  EXPECT_TRUE(NeedsFinish(args));
+  EXPECT_FALSE(args.relu || OnlyAdjusts(args));
 }
 
 TEST(GemmOpTest, TheProblemTellsAllThatTheyLack) {

@@ -52,7 +52,7 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     MatmulCase c{m, n, k};
     c.dtype = dtype();
     c.out = out;
-    if (GetParam().mma == Mma::kI8Block) {
+    if (KindOf(GetParam().mma).scales == KindScales::kBlocks) {
       c.a_granularity = ScaleGranularity::kBlock1x128;
       c.b_granularity = ScaleGranularity::kBlock128x128;
     }
@@ -79,6 +79,16 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     // FP8's tensor cores keep about 14 bits of a sum.
     const double single = dtype() == DType::kE4M3 ? 1e-3 : 1e-5;
     const double limit = exact ? 0 : op.d.dtype == DType::kF32 ? single : 5e-3;
+    // An activation's steepest slope is little above 1, and its results may be next to nothing:
+    // what it was given says what is allowed.
+    MatmulOp given = op;
+    given.activation = Activation::kNone;
+    double norm = 0;
+    for (double value : op.activation == Activation::kNone
+                            ? expected
+                            : ReferenceMatmul(given, scene.Reference())) {
+      norm += value * value;
+    }
     const MatmulProblem problem = ProblemOf(op);
     int served = 0;
     for (const GemmVariant& variant : AllVariants()) {
@@ -88,10 +98,9 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
       const Outcome outcome = scene.Run(*executor_, Op(op));
       ExpectOnlyElementsWritten(scene, outcome, op.d);
       const std::vector<double> actual = Values(outcome, op.d);
-      double wrong = 0, norm = 0;
+      double wrong = 0;
       for (size_t i = 0; i < expected.size(); ++i) {
         wrong += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-        norm += expected[i] * expected[i];
       }
       ASSERT_LE(std::sqrt(wrong), limit * std::sqrt(norm))
           << op.kernel << " on " << ToString(problem) << ", seed " << scene.seed();
@@ -251,6 +260,91 @@ INSTANTIATE_TEST_SUITE_P(Types, TypesGpuTest,
                          [](const auto& info) {
                            return std::string(Name(KindOf(info.param.mma).operand)) +
                                   (info.param.mma == Mma::kI8Block ? "_block" : "");
+                         });
+
+class FinishGpuTest : public TypesGpuTest {
+ protected:
+  // C, a bias of either type and some activation, or some of these.
+  void Ask(Scene& scene, MatmulOp& op, bool in_place, int flags) {
+    op.alpha *= scene.Between(0, 1) == 0 ? -0.5f : 0.5f;
+    if (flags & 1) {
+      const Placement placement = flags & 2 ? Placement::kPadded : Placement::kDense;
+      op.c = scene.Random(op.d.dtype, op.d.shape, placement);
+      if (in_place) op.d = *op.c;
+      op.beta = 1.25f;
+    }
+    const int64_t n = op.d.shape[op.d.shape.rank - 1];
+    if (flags & 4) op.bias = scene.Random(flags & 8 ? DType::kF32 : op.d.dtype, MakeDims({n}));
+    op.activation = static_cast<Activation>(scene.Between(0, kActivations - 1));
+  }
+};
+
+TEST_P(FinishGpuTest, EveryKernelFinishesShapesThatFillNoTile) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{7, 64, 640},
+                                  {65, 65, 1040},
+                                  {130, 264, 2048},
+                                  {200, 72, 272},
+                                  {257, 130, 4096}}) {
+      for (int i = 0; i < 3; ++i) {
+        Scene scene(seed_scene.random()());
+        MatmulOp op = MakeMatmul(scene, Shape(m, n, Aligned(k), out));
+        Ask(scene, op, false, static_cast<int>(scene.Between(1, 15)));
+        CheckEveryKernel(scene, op);
+      }
+    }
+  }
+}
+
+TEST_P(FinishGpuTest, EveryKernelFinishesFromTileToTile) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16}) {
+    for (int64_t k : {80, 576}) {
+      Scene scene(seed_scene.random()());
+      MatmulOp op = MakeMatmul(scene, Shape(1540, 3072, k, out));
+      Ask(scene, op, false, 5);
+      CheckEveryKernel(scene, op, [](const GemmVariant& variant) { return variant.split == 1; });
+    }
+  }
+}
+
+TEST_P(FinishGpuTest, EveryKernelAddsToWhatIsThere) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16}) {
+    for (int64_t m : {24, 520}) {
+      Scene scene(seed_scene.random()());
+      MatmulOp op = MakeMatmul(scene, Shape(m, 1032, 2048, out));
+      Ask(scene, op, true, 1);
+      CheckEveryKernel(scene, op);
+    }
+  }
+}
+
+TEST_P(FinishGpuTest, FinishesBatches) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16}) {
+    for (int64_t m : {24, 300}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(m, 200, 640, out);
+      c.batch = 3;
+      MatmulOp op = MakeMatmul(scene, c);
+      Ask(scene, op, false, 5);
+      CheckEveryKernel(scene, op);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, FinishGpuTest,
+                         testing::Values(Kind{Mma::kFp8Block, "sm90_fp8_"},
+                                         Kind{Mma::kBf16, "sm90_bf16_"},
+                                         Kind{Mma::kF16, "sm90_f16_"}, Kind{Mma::kI8, "sm90_i8_"},
+                                         Kind{Mma::kI8Block, "sm90_i8block_"},
+                                         Kind{Mma::kFp8Row, "sm90_fp8row_"}),
+                         [](const auto& info) {
+                           const Mma mma = info.param.mma;
+                           const bool blocks = mma == Mma::kI8Block || mma == Mma::kFp8Block;
+                           return std::string(Name(KindOf(mma).operand)) + (blocks ? "_block" : "");
                          });
 
 class RowScalesGpuTest : public TypesGpuTest {};
