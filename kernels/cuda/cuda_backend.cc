@@ -257,7 +257,8 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
                           .families = pool.families,
                           .is_off = [&](const KernelInfo& info) { return IsOff(pool, info); },
                           .spoiled = std::move(spoiled)};
-  options.families.push_back(std::make_shared<TmaFamily>(pool.device, pool.prepare_tma));
+  options.families.push_back(
+      std::make_shared<TmaFamily>(pool.device, pool.memory_bytes_per_s, pool.prepare_tma));
   auto broken = FindBrokenKernels(options);
   if (!broken.ok()) {
     return absl::Status(broken.status().code(),

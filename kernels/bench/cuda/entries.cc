@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
                                                const cuda::DeviceTraits& traits,
                                                const Workload& workload, ShapeResult& result) {
   const MatmulProblem problem = workload.args().problem;
-  const auto tma = std::make_shared<const cuda::TmaFamily>(traits, cuda::PrepareTma);
+  const auto tma = std::make_shared<const cuda::TmaFamily>(traits, 0, cuda::PrepareTma);
   std::vector<GemmVariant> variants;
   std::vector<Entry> entries;
   bool fallback = false;

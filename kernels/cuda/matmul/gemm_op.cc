@@ -7,7 +7,6 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 constexpr int64_t kTmaFloats = 4;  // strides of 16 bytes
-constexpr int64_t kScratchAlignment = 256;
 
 int64_t KBlocks(const AnyGemmArgs& g) { return CeilDiv(g.k, kScaleBlock); }
 int64_t NBlocks(const AnyGemmArgs& g) { return CeilDiv(g.n, kScaleBlock); }

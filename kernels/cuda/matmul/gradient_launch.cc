@@ -16,7 +16,6 @@ using absl::StrCat;
 
 constexpr int64_t kMostExtent = 1 << 29;  // Divide() and int coordinates
 constexpr int64_t kMostStride = int64_t{1} << 39;
-constexpr int64_t kScratchAlignment = 256;
 
 bool IsFp8(ElementType type) { return type == ElementType::kE4M3 || type == ElementType::kE5M2; }
 bool Is16Bits(ElementType type) { return type == ElementType::kBF16 || type == ElementType::kF16; }

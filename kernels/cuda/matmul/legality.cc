@@ -24,7 +24,6 @@ constexpr int64_t kMaxExtent = kBeyond;
 constexpr int64_t kMaxTiles = int64_t{1} << 25;
 constexpr int64_t kMaxStreamSteps = int64_t{1} << 30;  // they divide numbers below that
 constexpr int64_t kMaxBatch = 65535;
-constexpr int64_t kMaxStrideBytes = (int64_t{1} << 40) - 16;  // TMA: below 2^40
 // Of products of up to 2^14, sums of so many stay below 2^31.
 constexpr int64_t kMaxInt8K = (int64_t{1} << 17) - 1;
 constexpr int64_t kTmaAlignment = 16;  // bytes; TMA's addresses and strides are multiples of it
@@ -105,9 +104,9 @@ std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t elemen
     return StrCat("rows of ", name, " are ", elements, " elements apart, less than k=", k,
                   ": they overlap; copy ", name);
   }
-  if (elements > kMaxStrideBytes / size) {
+  if (elements > kTmaMaxStride / size) {
     return StrCat("rows of ", name, " are ", elements, " elements apart, above ",
-                  kMaxStrideBytes / size, "; copy ", name);
+                  kTmaMaxStride / size, "; copy ", name);
   }
   const int64_t stride = elements * size;
   if (stride % kTmaAlignment != 0) {
@@ -224,9 +223,9 @@ std::string AddressWhyNot(const char* name, const void* pointer, int64_t alignme
 std::string BatchStrideWhyNot(const char* name, int64_t batch, int64_t stride, int64_t size,
                               int64_t alignment) {
   if (batch <= 1) return "";
-  if (stride < 0 || stride > kMaxStrideBytes / size) {
+  if (stride < 0 || stride > kTmaMaxStride / size) {
     return StrCat("matrices of ", name, " are ", stride, " elements apart, outside 0 to ",
-                  kMaxStrideBytes / size, "; copy ", name);
+                  kTmaMaxStride / size, "; copy ", name);
   }
   const int64_t bytes = stride * size;
   if (bytes % alignment == 0) return "";
@@ -261,7 +260,7 @@ std::string ScalesWhyNot(Mma mma, const GemmArgs& args) {
       return StrCat("a_scales_ld=", args.a_scales_ld, " is below m=", args.m, "; raise it to ",
                     RoundUp(args.m, 4));
     }
-    if (args.a_scales_ld % 4 != 0 || args.a_scales_ld > kMaxStrideBytes / 4) {
+    if (args.a_scales_ld % 4 != 0 || args.a_scales_ld > kTmaMaxStride / 4) {
       return StrCat("a_scales_ld=", args.a_scales_ld,
                     " is not a multiple of 4 floats below 2^38 (16-byte rows); pad it to ",
                     RoundUp(args.m, 4));

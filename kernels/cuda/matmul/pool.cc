@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/matmul/gate_behind.h"
+#include "kernels/cuda/matmul/operand_copies.h"
 #include "kernels/cuda/ops/op_cost.h"
 #include "kernels/text.h"
 
@@ -37,7 +38,8 @@ std::string WhyLost(const Candidate& loser, const Candidate& winner, ChoiceReaso
 
 GemmPool::GemmPool(GemmPoolOptions options)
     : options_(std::move(options)),
-      tma_(std::make_unique<TmaFamily>(options_.device, options_.prepare_tma)) {
+      tma_(std::make_unique<TmaFamily>(options_.device, options_.memory_bytes_per_s,
+                                       options_.prepare_tma)) {
   AddFamily(*tma_);
   for (const GemmVariant& variant : AllVariants()) {
     if (members_[IndexOf(variant)].off.empty()) enabled_.push_back(variant);
@@ -166,12 +168,20 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
   std::string reasons;
   std::optional<PoolPick> other = Quickest(Standing::kContends, problem, reasons);
   absl::StatusOr<GemmPick> gemm =
-      selector.Choose(problem.gate_period > 0 ? ProductOf(problem) : problem);
+      selector.Choose(Readable(problem.gate_period > 0 ? ProductOf(problem) : problem));
+  if (gemm.ok()) {
+    if (std::string why = WhyNot(members_[IndexOf(gemm->variant)], problem); !why.empty()) {
+      gemm = absl::UnimplementedError(why);
+    }
+  }
   if (gemm.ok()) {
     if (std::string why = ApartWhyNot(problem); !why.empty()) gemm = absl::UnimplementedError(why);
   }
   if (gemm.ok()) {
-    const double seconds = gemm->estimated_seconds + GateSeconds(problem);
+    // Small operands are sooner multiplied as they lie than copied.
+    const double copies = CopySeconds(problem, options_.memory_bytes_per_s);
+    if (copies > 0 && !other) other = Quickest(Standing::kLastResort, problem, reasons);
+    const double seconds = gemm->estimated_seconds + copies + GateSeconds(problem);
     const bool rival_gates = other && members_[other->member].family->gates();
     if (!other || seconds <= (rival_gates ? kClearly : 1.0) * other->choice.estimated_seconds) {
       return PickOf(IndexOf(gemm->variant), gemm->reason, seconds);
@@ -212,17 +222,18 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   std::vector<bool> ranked(members_.size(), false);
   const std::shared_ptr<const GemmSelector> ranks = selector(By::kTuned);
   const std::string apart = ApartWhyNot(problem);
-  const double gate = GateSeconds(problem);
+  const double around = GateSeconds(problem) + CopySeconds(problem, options_.memory_bytes_per_s);
   for (const RankedVariant& entry :
-       ranks->Rank(problem.gate_period > 0 ? ProductOf(problem) : problem)) {
+       ranks->Rank(Readable(problem.gate_period > 0 ? ProductOf(problem) : problem))) {
     const int index = IndexOf(entry.variant);
     ranked[index] = true;
     Candidate candidate{.kernel = infos_[index].name, .why_not = entry.why_not};
     if (candidate.why_not.empty()) candidate.why_not = apart;
+    if (candidate.why_not.empty()) candidate.why_not = WhyNot(members_[index], problem);
     candidate.feasible = candidate.why_not.empty();
     if (candidate.feasible) {
-      candidate.modelled_seconds = entry.modelled_seconds + gate;
-      if (entry.measured_seconds > 0) candidate.measured_seconds = entry.measured_seconds + gate;
+      candidate.modelled_seconds = entry.modelled_seconds + around;
+      if (entry.measured_seconds > 0) candidate.measured_seconds = entry.measured_seconds + around;
       candidate.tuned = entry.tuned;
     }
     candidates.push_back(std::move(candidate));
@@ -256,7 +267,8 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
     if (standing == Standing::kByName) {
       candidate.why_not = "it serves whoever names it, and is never chosen";
     } else if (standing == Standing::kLastResort) {
-      candidate.why_not = "it serves what no other kernel can";
+      candidate.why_not =
+          "it serves what no other kernel can, and what is too small to be copied for one";
     } else {
       candidate.why_not = WhyLost(candidate, candidates[0], pick->choice.reason);
     }

@@ -5,8 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_copies.h"
 #include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/problem_args.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/tuning/model.h"
 
 namespace gemmd::kernels::cuda {
@@ -24,8 +26,11 @@ std::string Describe(const GemmVariant& variant) {
 
 }  // namespace
 
-TmaFamily::TmaFamily(DeviceTraits device, TmaPreparer* prepare)
-    : device_(std::move(device)), prepare_(prepare), why_not_device_(cuda::WhyNot(device_)) {
+TmaFamily::TmaFamily(DeviceTraits device, double memory_bytes_per_s, TmaPreparer* prepare)
+    : device_(std::move(device)),
+      memory_bytes_per_s_(memory_bytes_per_s),
+      prepare_(prepare),
+      why_not_device_(cuda::WhyNot(device_)) {
   for (const GemmVariant& variant : AllVariants()) {
     infos_.push_back({Name(variant), variant.entry().name, Describe(variant)});
   }
@@ -33,16 +38,23 @@ TmaFamily::TmaFamily(DeviceTraits device, TmaPreparer* prepare)
 
 std::string TmaFamily::WhyNot(int member, const MatmulProblem& problem) const {
   if (!why_not_device_.empty()) return why_not_device_;
-  return cuda::WhyNot(AllVariants()[member], problem);
+  std::string why = cuda::WhyNot(AllVariants()[member], Readable(problem));
+  if (why.empty() && OperandCopiesOf(problem).scratch_bytes > kMaxScratchBytes) {
+    return absl::StrCat("a copy of its operands takes more than ", kMaxScratchBytes,
+                        " bytes; lay them out along k, in rows of 16 bytes");
+  }
+  return why;
 }
 
 double TmaFamily::Seconds(int member, const MatmulProblem& problem) const {
-  return ModelSeconds(AllVariants()[member], problem, device_);
+  return ModelSeconds(AllVariants()[member], Readable(problem), device_) +
+         CopySeconds(problem, memory_bytes_per_s_);
 }
 
 int64_t TmaFamily::ScratchBytes(int member, const MatmulProblem& problem) const {
   return PartialBytes(AllVariants()[member], device_) +
-         CopiesOf(UnplacedArgs(problem)).scratch_bytes;
+         RoundUp(CopiesOf(UnplacedArgs(Readable(problem))).scratch_bytes, kScratchAlignment) +
+         OperandCopiesOf(problem).scratch_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<const PreparedMatmul>> TmaFamily::Prepare(int member,

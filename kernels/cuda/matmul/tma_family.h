@@ -22,12 +22,13 @@ TmaPreparer PrepareTma;
 class TmaFamily final : public MatmulFamily {
  public:
   // `prepare` may be null where nothing is prepared.
-  TmaFamily(DeviceTraits device, TmaPreparer* prepare);
+  TmaFamily(DeviceTraits device, double memory_bytes_per_s, TmaPreparer* prepare);
 
   absl::Span<const KernelInfo> members() const override { return infos_; }
   Standing standing(int) const override { return Standing::kContends; }
   std::string WhyNot(int member, const MatmulProblem& problem) const override;
-  // Of the kernel alone, by the cost model. What copies its scales costs every member the same.
+  // By the cost model, with copies of operands in front of it (operand_copies.h). What copies its
+  // scales costs every member the same.
   double Seconds(int member, const MatmulProblem& problem) const override;
   int64_t ScratchBytes(int member, const MatmulProblem& problem) const override;
   absl::StatusOr<std::unique_ptr<const PreparedMatmul>> Prepare(int member, const MatmulArgs& args,
@@ -35,6 +36,7 @@ class TmaFamily final : public MatmulFamily {
 
  private:
   const DeviceTraits device_;
+  const double memory_bytes_per_s_;
   TmaPreparer* const prepare_;
   const std::string why_not_device_;
   std::vector<KernelInfo> infos_;

@@ -1,4 +1,4 @@
-// The launches of a matmul by a TMA kernel: copies of scales in front of it.
+// The launches of a matmul by a TMA kernel: copies of operands and of scales in front of it.
 
 #include <string>
 #include <utility>
@@ -7,8 +7,10 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_copies.h"
 #include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/cuda/matmul/tma_family.h"
+#include "kernels/cuda/rounding.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -16,13 +18,22 @@ namespace {
 class TmaMatmul final : public PreparedMatmul {
  public:
   TmaMatmul(const GemmVariant& variant, const StreamLaunch& launch,
-            std::vector<ScaleLayoutArgs> copies)
-      : variant_(variant), launch_(launch), copies_(std::move(copies)) {
+            std::vector<OperandCopyArgs> operands, std::vector<ScaleLayoutArgs> scales)
+      : variant_(variant),
+        launch_(launch),
+        operands_(std::move(operands)),
+        scales_(std::move(scales)) {
     launch_.programmatic = true;  // as almost every launch is: it need not be copied for that
   }
 
   absl::Status Launch(bool overlap, cudaStream_t stream) const override {
-    for (ScaleLayoutArgs copy : copies_) {
+    for (OperandCopyArgs copy : operands_) {
+      copy.programmatic = overlap;
+      const cudaError_t code = LaunchOperandCopy(copy, stream);
+      if (code != cudaSuccess) return ToStatus(code, "copying an operand");
+      overlap = true;
+    }
+    for (ScaleLayoutArgs copy : scales_) {
       copy.programmatic = overlap;
       const cudaError_t code = LaunchScaleLayout(copy, stream);
       if (code != cudaSuccess) return ToStatus(code, "copying scales");
@@ -37,7 +48,8 @@ class TmaMatmul final : public PreparedMatmul {
  private:
   const GemmVariant variant_;
   StreamLaunch launch_;
-  const std::vector<ScaleLayoutArgs> copies_;
+  const std::vector<OperandCopyArgs> operands_;
+  const std::vector<ScaleLayoutArgs> scales_;
 };
 
 }  // namespace
@@ -46,10 +58,13 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
                                                                  const MatmulArgs& args,
                                                                  std::byte* scratch,
                                                                  const DeviceTraits& device) {
-  const AnyGemmArgs& any = args.gemm;
+  AnyGemmArgs any = args.gemm;
   // As the problem has it, which the scratch was made for.
-  const ScaleCopies copies = CopiesOf(UnplacedArgs(args.problem));
+  const ScaleCopies copies = CopiesOf(UnplacedArgs(Readable(args.problem)));
   std::byte* const copied = scratch + PartialBytes(variant, device);
+  std::vector<OperandCopyArgs> operands =
+      CopyOperands(OperandCopiesOf(args.problem), any,
+                   copied + RoundUp(copies.scratch_bytes, kScratchAlignment));
   const GemmArgs gemm = GemmArgsOf(any, copies, copied);
   // The problem told of offsets; that slots start at multiples of 256 is the caller's word.
   if (std::string why = cuda::WhyNot(variant, gemm); !why.empty()) {
@@ -61,7 +76,7 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
   for (const auto& copy : {CopyOfA(any, copies, copied), CopyOfB(any, copies, copied)}) {
     if (copy) layouts.push_back(*copy);
   }
-  return std::make_unique<TmaMatmul>(variant, *launch, std::move(layouts));
+  return std::make_unique<TmaMatmul>(variant, *launch, std::move(operands), std::move(layouts));
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/stream_copy.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/matmul/operand_copies.h"
 #include "kernels/cuda/memory/output_memory.h"
 #include "kernels/cuda/memory/returned.h"
 #include "kernels/cuda/ops/op_cost.h"
@@ -100,7 +101,8 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
       : columns != nullptr ? ChooseKGrouped(*columns, kernels, task)
                            : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
-  if (matmul != nullptr && task.member && kernels.matmul.tunable(*task.member)) {
+  if (matmul != nullptr && task.member && kernels.matmul.tunable(*task.member) &&
+      !OperandCopiesOf(ProblemOf(*matmul))) {
     AddTunable(*matmul, choice->reason);
   }
   absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);

@@ -97,7 +97,7 @@ TEST(GemmPoolTest, TheTableDecides) {
   EXPECT_EQ(pick.choice.estimated_seconds, 9e-6);
 }
 
-TEST(GemmPoolTest, WhatTheTmaFamilyCannotTakeGoesToTheFastestOther) {
+TEST(GemmPoolTest, WhatTheTmaFamilyWouldCopyAndIsSmallGoesToTheFastestOther) {
   const GemmPool pool(Options());
   PoolPick pick = pool.Choose(Fp8Problem(8, 8, 70)).value();
   EXPECT_FALSE(pool.tunable(pick.member));
@@ -172,10 +172,12 @@ TEST(GemmPoolTest, ForcedKernelIsTakenOrRefused) {
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kForced);
   EXPECT_EQ(pool.Choose(Fp8Problem(64, 4096, 7168), kTiled)->choice.kernel, kTiled);
 
-  const absl::Status unfit = pool.Choose(Fp8Problem(8, 8, 70), kTiled).status();
+  MatmulProblem scaled = Fp8Problem(8, 8, 64);
+  scaled.b.granularity = ScaleGranularity::kPerTensor;
+  const absl::Status unfit = pool.Choose(scaled, kTiled).status();
   EXPECT_EQ(unfit.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(unfit.message(), AllOf(HasSubstr("kernel tiled_128x128 cannot serve"),
-                                     HasSubstr("rows of a are 70 bytes apart")));
+                                     HasSubstr("scales of b are tensor")));
   const absl::Status unknown = pool.Choose(Fp8Problem(8, 8, 70), "nonesuch").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(unknown.message(), HasSubstr("nonesuch"));
@@ -200,11 +202,13 @@ TEST(GemmPoolTest, DisabledKernelsAreNeverTaken) {
 
 TEST(GemmPoolTest, RefusesWithEveryReasonWhenNothingServes) {
   const GemmPool pool(With({Library()}));
-  const absl::Status status = pool.Choose(Fp8Problem(8, 8, 70)).status();
+  MatmulProblem problem = Fp8Problem(8, 8, 64);
+  problem.b.granularity = ScaleGranularity::kPerTensor;
+  const absl::Status status = pool.Choose(problem).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("rows of a are 70 bytes apart"),
-                                      HasSubstr("library_bf16: a is not bf16")));
-  for (const Candidate& candidate : pool.Explain(Fp8Problem(8, 8, 70))) {
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("scales of b are tensor"), HasSubstr("library_bf16: a is not bf16")));
+  for (const Candidate& candidate : pool.Explain(problem)) {
     EXPECT_FALSE(candidate.chosen);
     EXPECT_FALSE(candidate.feasible);
     EXPECT_THAT(candidate.why_not, Not(IsEmpty()));
@@ -249,7 +253,33 @@ TEST(GemmPoolTest, ExplainPutsAFallbackFirstWhenItIsAllThereIs) {
   const std::vector<Candidate> candidates = pool.Explain(Fp8Problem(8, 8, 70));
   EXPECT_EQ(candidates[0].kernel, kAnyGemmName);
   EXPECT_TRUE(candidates[0].chosen);
-  EXPECT_THAT(candidates[1].why_not, StartsWith("k=70: rows of a"));
+  EXPECT_THAT(candidates[1].why_not, HasSubstr(" us slower by the model"));
+}
+
+TEST(GemmPoolTest, OperandsThatCannotBeReadAreCopiedIfTheyAreWorthIt) {
+  const GemmPool pool(Options());
+  const MatmulProblem read = Fp8Problem(512, 4096, 7168);
+  MatmulProblem problem = read;
+  problem.b.layout = Layout::kRowsContiguous;
+  problem.b.leading_stride = 4096;
+  const PoolPick pick = pool.Choose(problem).value(), plain = pool.Choose(read).value();
+  EXPECT_EQ(pick.choice.kernel, plain.choice.kernel);
+  // Read and written at memory's speed.
+  EXPECT_GT(pick.choice.estimated_seconds - plain.choice.estimated_seconds, 10e-6);
+  EXPECT_LT(pick.choice.estimated_seconds - plain.choice.estimated_seconds, 60e-6);
+  EXPECT_GE(pool.ScratchBytes(pick.member, problem), 4096 * 7168);
+  EXPECT_EQ(pool.Explain(problem)[0].kernel, pick.choice.kernel);
+  EXPECT_EQ(pool.Choose(problem, kTiled)->choice.reason, ChoiceReason::kForced);
+}
+
+TEST(GemmPoolTest, CopiesBeyondTheLimitAreRefused) {
+  const GemmPool pool(Options());
+  MatmulProblem problem = Fp8Problem(512, 1 << 17, 1 << 14);
+  problem.b.layout = Layout::kRowsContiguous;
+  problem.b.leading_stride = 1 << 17;
+  EXPECT_EQ(pool.Choose(problem)->choice.kernel, kAnyGemmName);
+  EXPECT_THAT(std::string(pool.Choose(problem, kTiled).status().message()),
+              HasSubstr("a copy of its operands takes more than 1073741824 bytes"));
 }
 
 TEST(GemmPoolTest, RemembersWithoutGrowingForGood) {

@@ -12,6 +12,7 @@
 #include "kernels/cpu/matmul/reference.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_copies.h"
 #include "kernels/cuda/matmul/operand_kind.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
@@ -92,7 +93,9 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     const MatmulProblem problem = ProblemOf(op);
     int served = 0;
     for (const GemmVariant& variant : AllVariants()) {
-      if (variant.shape().mma != GetParam().mma || !WhyNot(variant, problem).empty()) continue;
+      if (variant.shape().mma != GetParam().mma || !WhyNot(variant, Readable(problem)).empty()) {
+        continue;
+      }
       if (!wanted(variant)) continue;
       op.kernel = Name(variant);
       const Outcome outcome = scene.Run(*executor_, Op(op));
@@ -262,6 +265,60 @@ INSTANTIATE_TEST_SUITE_P(Types, TypesGpuTest,
                                   (info.param.mma == Mma::kI8Block ? "_block" : "");
                          });
 
+const Kind kAllKinds[] = {{Mma::kFp8Block, "sm90_fp8_"},    {Mma::kBf16, "sm90_bf16_"},
+                          {Mma::kF16, "sm90_f16_"},         {Mma::kI8, "sm90_i8_"},
+                          {Mma::kI8Block, "sm90_i8block_"}, {Mma::kFp8Row, "sm90_fp8row_"}};
+std::string NameOf(const testing::TestParamInfo<Kind>& info) {
+  const bool blocks = KindOf(info.param.mma).scales == KindScales::kBlocks;
+  return std::string(Name(KindOf(info.param.mma).operand)) + (blocks ? "_block" : "");
+}
+
+// Operands that lie as the copy engine cannot read them are copied in front.
+class OperandsGpuTest : public TypesGpuTest {};
+
+TEST_P(OperandsGpuTest, KernelsMultiplyCopiesOfWhatTheyCannotRead) {
+  Scene seed_scene;
+  for (const auto& [m, n, k] :
+       {std::tuple<int64_t, int64_t, int64_t>{70, 330, 1031}, {7, 200, 2048}, {300, 136, 1111}}) {
+    for (const auto& [a, b] : {std::pair(Placement::kTransposed, Placement::kDense),
+                               {Placement::kDense, Placement::kTransposed},
+                               {Placement::kTransposed, Placement::kTransposed},
+                               {Placement::kStrided, Placement::kPadded},
+                               {Placement::kPadded, Placement::kStrided}}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(m, n, k);
+      c.a = a;
+      c.b = b;
+      CheckEveryKernel(
+          scene, MakeMatmul(scene, c),
+          [](const GemmVariant& variant) { return variant.config == 0 && variant.split <= 2; }, 2);
+    }
+  }
+}
+
+TEST_P(OperandsGpuTest, CopiesTheMatricesOfABatch) {
+  Scene seed_scene;
+  for (bool shared_b : {false, true}) {
+    Scene scene(seed_scene.random()());
+    MatmulCase c = Shape(130, 200, 515);
+    c.batch = 3;
+    c.shared_b = shared_b;
+    c.b = Placement::kTransposed;
+    CheckEveryKernel(
+        scene, MakeMatmul(scene, c),
+        [](const GemmVariant& variant) { return variant.config == 0 && variant.split == 1; }, 2);
+  }
+}
+
+TEST_P(OperandsGpuTest, LargeOperandsAreCopiedAndNotLeftToTheFallback) {
+  Scene scene;
+  MatmulCase c = Shape(600, 2000, 1000);
+  c.b = Placement::kTransposed;
+  Check(scene, MakeMatmul(scene, c));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, OperandsGpuTest, testing::ValuesIn(kAllKinds), NameOf);
+
 class FinishGpuTest : public TypesGpuTest {
  protected:
   // C, a bias of either type and some activation, or some of these.
@@ -335,17 +392,7 @@ TEST_P(FinishGpuTest, FinishesBatches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, FinishGpuTest,
-                         testing::Values(Kind{Mma::kFp8Block, "sm90_fp8_"},
-                                         Kind{Mma::kBf16, "sm90_bf16_"},
-                                         Kind{Mma::kF16, "sm90_f16_"}, Kind{Mma::kI8, "sm90_i8_"},
-                                         Kind{Mma::kI8Block, "sm90_i8block_"},
-                                         Kind{Mma::kFp8Row, "sm90_fp8row_"}),
-                         [](const auto& info) {
-                           const Mma mma = info.param.mma;
-                           const bool blocks = mma == Mma::kI8Block || mma == Mma::kFp8Block;
-                           return std::string(Name(KindOf(mma).operand)) + (blocks ? "_block" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Types, FinishGpuTest, testing::ValuesIn(kAllKinds), NameOf);
 
 class RowScalesGpuTest : public TypesGpuTest {};
 

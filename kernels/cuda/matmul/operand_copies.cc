@@ -1,0 +1,109 @@
+#include "kernels/cuda/matmul/operand_copies.h"
+
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/ops/op_cost.h"
+#include "kernels/cuda/rounding.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+int64_t CopyLd(int64_t k, int64_t size) { return RoundUp(k, kTmaBytes / size); }
+
+bool Reads(const OperandTraits& operand, int64_t batch, int64_t rows, int64_t k) {
+  const int64_t size = SizeBytes(operand.dtype);
+  if (operand.layout != Layout::kKContiguous || operand.alignment_bytes % kTmaBytes != 0) {
+    return false;
+  }
+  const int64_t ld = operand.leading_stride;
+  if (rows > 1 && (ld < k || ld * size % kTmaBytes != 0 || ld > kTmaMaxStride / size)) {
+    return false;
+  }
+  const int64_t apart = operand.batch_stride == kPacked ? rows * ld : operand.batch_stride;
+  return batch == 1 || apart * size % kTmaBytes == 0;
+}
+
+int64_t Matrices(const OperandTraits& operand, int64_t batch) {
+  return operand.batch_stride == 0 ? 1 : batch;
+}
+
+// Or one byte more than a matmul's scratch may have.
+int64_t CopyBytes(const OperandTraits& operand, int64_t batch, int64_t rows, int64_t k) {
+  const int64_t size = SizeBytes(operand.dtype);
+  const double bytes = 1.0 * Matrices(operand, batch) * rows * CopyLd(k, size) * size;
+  if (bytes > kMaxScratchBytes) return kMaxScratchBytes + 1;
+  return RoundUp(Matrices(operand, batch) * rows * CopyLd(k, size) * size, kScratchAlignment);
+}
+
+void Copied(OperandTraits& operand, int64_t k) {
+  operand.layout = Layout::kKContiguous;
+  operand.leading_stride = CopyLd(k, SizeBytes(operand.dtype));
+  operand.alignment_bytes = kTmaBytes;
+  if (operand.batch_stride != 0) operand.batch_stride = kPacked;
+}
+
+OperandCopyArgs Copy(AnyOperand& operand, int64_t batch, int64_t rows, int64_t k, int64_t size,
+                     std::byte* to) {
+  OperandCopyArgs copy;
+  copy.batch = operand.batch_stride == 0 ? 1 : batch;
+  copy.rows = rows;
+  copy.k = k;
+  copy.element_bytes = static_cast<int>(size);
+  copy.src = operand.data;
+  copy.src_batch = operand.batch_stride;
+  copy.src_row = operand.row_stride;
+  copy.src_k = operand.k_stride;
+  copy.dst = to;
+  copy.dst_ld = CopyLd(k, size);
+  operand.data = to;
+  operand.row_stride = copy.dst_ld;
+  operand.k_stride = 1;
+  if (operand.batch_stride != 0) operand.batch_stride = rows * copy.dst_ld;
+  return copy;
+}
+
+}  // namespace
+
+OperandCopies OperandCopiesOf(const MatmulProblem& p) {
+  OperandCopies copies;
+  copies.a = !Reads(p.a, p.batch, p.m, p.k);
+  copies.b = !Reads(p.b, p.batch, p.n, p.k);
+  if (copies.a) copies.b_offset = CopyBytes(p.a, p.batch, p.m, p.k);
+  copies.scratch_bytes = copies.b_offset + (copies.b ? CopyBytes(p.b, p.batch, p.n, p.k) : 0);
+  return copies;
+}
+
+MatmulProblem Readable(const MatmulProblem& problem) {
+  const OperandCopies copies = OperandCopiesOf(problem);
+  MatmulProblem readable = problem;
+  if (copies.a) Copied(readable.a, problem.k);
+  if (copies.b) Copied(readable.b, problem.k);
+  return readable;
+}
+
+double CopySeconds(const MatmulProblem& p, double memory_bytes_per_s) {
+  const OperandCopies copies = OperandCopiesOf(p);
+  double seconds = 0;
+  if (copies.a) {
+    seconds += StreamSeconds(2.0 * p.batch * p.m * p.k * SizeBytes(p.a.dtype), memory_bytes_per_s);
+  }
+  if (copies.b) {
+    seconds += StreamSeconds(2.0 * Matrices(p.b, p.batch) * p.n * p.k * SizeBytes(p.b.dtype),
+                             memory_bytes_per_s);
+  }
+  return seconds;
+}
+
+std::vector<OperandCopyArgs> CopyOperands(const OperandCopies& copies, AnyGemmArgs& args,
+                                          std::byte* scratch) {
+  std::vector<OperandCopyArgs> made;
+  if (copies.a) {
+    made.push_back(Copy(args.a, args.batch, args.m, args.k, ElementBytes(args.type), scratch));
+  }
+  if (copies.b) {
+    made.push_back(Copy(args.b, args.batch, args.n, args.k, ElementBytes(args.b_type),
+                        scratch + copies.b_offset));
+  }
+  return made;
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,36 @@
+// Operands that TMA cannot read as they lie, and their copies in front of a matmul, which it can.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/ops/operand_copy.h"
+#include "kernels/problem.h"
+
+namespace gemmd::kernels::cuda {
+
+// Offsets are into the copies' memory; rows of a copy start at multiples of 16 bytes.
+struct OperandCopies {
+  bool a = false;
+  bool b = false;
+  int64_t b_offset = 0;  // a's copy is at 0
+  int64_t scratch_bytes = 0;
+
+  explicit operator bool() const { return a || b; }
+};
+OperandCopies OperandCopiesOf(const MatmulProblem& problem);
+
+// The problem that is left once the copies are made.
+MatmulProblem Readable(const MatmulProblem& problem);
+
+// Modelled, of the copies; 0 without any. The memory's rate may be unknown, 0.
+double CopySeconds(const MatmulProblem& problem, double memory_bytes_per_s);
+
+// Has `args` read the copies at `scratch`, a multiple of 256; returns what makes them.
+std::vector<OperandCopyArgs> CopyOperands(const OperandCopies& copies, AnyGemmArgs& args,
+                                          std::byte* scratch);
+
+}  // namespace gemmd::kernels::cuda
