@@ -26,7 +26,6 @@ constexpr int64_t kMaxStreamSteps = int64_t{1} << 30;  // they divide numbers be
 constexpr int64_t kMaxBatch = 65535;
 // Of products of up to 2^14, sums of so many stay below 2^31.
 constexpr int64_t kMaxInt8K = (int64_t{1} << 17) - 1;
-constexpr int64_t kTmaAlignment = 16;  // bytes; TMA's addresses and strides are multiples of it
 
 std::string ExtentWhyNot(const char* name, int64_t extent, int64_t limit) {
   if (extent < 1) return StrCat(name, "=", extent, ": there is nothing to multiply");
@@ -109,9 +108,9 @@ std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t elemen
                   kTmaMaxStride / size, "; copy ", name);
   }
   const int64_t stride = elements * size;
-  if (stride % kTmaAlignment != 0) {
+  if (stride % kTmaBytes != 0) {
     return StrCat("k=", k, ": rows of ", name, " are ", stride, " bytes apart, not a multiple of ",
-                  kTmaAlignment, "; pad ld", name, " to ", RoundUp(stride, kTmaAlignment) / size);
+                  kTmaBytes, "; pad ld", name, " to ", RoundUp(stride, kTmaBytes) / size);
   }
   return "";
 }
@@ -156,9 +155,9 @@ std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operan
       !why.empty()) {
     return why;
   }
-  if (operand.alignment_bytes % kTmaAlignment != 0) {
+  if (operand.alignment_bytes % kTmaBytes != 0) {
     return StrCat(name, " or its batches start at multiples of ", operand.alignment_bytes,
-                  " bytes only; place them at multiples of ", kTmaAlignment);
+                  " bytes only; place them at multiples of ", kTmaBytes);
   }
   return "";
 }
@@ -247,10 +246,10 @@ std::string ScalesWhyNot(Mma mma, const GemmArgs& args) {
     }
   }
   if (KindOf(mma).scales != KindScales::kBlocks) return "";
-  std::string why = AddressWhyNot("a_scales", args.a_scales, kTmaAlignment);
+  std::string why = AddressWhyNot("a_scales", args.a_scales, kTmaBytes);
   if (why.empty()) why = AddressWhyNot("b_scales", args.b_scales, 4);
   if (why.empty()) {
-    why = BatchStrideWhyNot("a_scales", args.batch, args.a_scales_batch, 4, kTmaAlignment);
+    why = BatchStrideWhyNot("a_scales", args.batch, args.a_scales_batch, 4, kTmaBytes);
   }
   if (why.empty()) why = BatchStrideWhyNot("b_scales", args.batch, args.b_scales_batch, 4, 4);
   if (!why.empty()) return why;
@@ -318,12 +317,12 @@ std::string WhyNot(const GemmVariant& variant, const GemmArgs& args) {
   const Mma mma = variant.shape().mma;
   const int64_t size = variant.shape().element_bytes();
   std::string why = ExtentsWhyNot(mma, g.batch, g.m, g.n, g.k);
-  if (why.empty()) why = AddressWhyNot("a", g.a, kTmaAlignment);
-  if (why.empty()) why = AddressWhyNot("b", g.b, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("a", g.a, kTmaBytes);
+  if (why.empty()) why = AddressWhyNot("b", g.b, kTmaBytes);
   if (why.empty()) why = RowsWhyNot("a", g.m, g.k, g.lda, size);
   if (why.empty()) why = RowsWhyNot("b", g.n, g.k, g.ldb, size);
-  if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, size, kTmaAlignment);
-  if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, size, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, size, kTmaBytes);
+  if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, size, kTmaBytes);
   if (why.empty()) why = ScalesWhyNot(mma, g);
   if (why.empty()) why = ResultWhyNot(g);
   if (why.empty()) why = ConfigWhyNot(variant, g.batch, g.m, g.n, g.k);
