@@ -48,14 +48,33 @@ std::string ScalesWhyNot(const char* name, const Operand& operand) {
                 scaled ? "none, tensor or row" : "none");
 }
 
+// Weights [.., n, k] that lie along n, of a type whose kernels read them so.
+bool LiesAlongRows(const TensorRef& b) {
+  const int rank = b.shape.rank;
+  return EntryFor(b.dtype) != nullptr && EntryFor(b.dtype)->along_rows != nullptr &&
+         b.strides[rank - 1] != 1 && b.shape[rank - 1] > 1 &&
+         (b.strides[rank - 2] == 1 || b.shape[rank - 2] == 1);
+}
+TensorRef Transposed(TensorRef tensor) {
+  const int last = tensor.shape.rank - 1;
+  std::swap(tensor.shape[last], tensor.shape[last - 1]);
+  std::swap(tensor.strides[last], tensor.strides[last - 1]);
+  return tensor;
+}
+
 std::string DirectOperandWhyNot(const char* name, const Operand& operand, DType wanted) {
   const DType given = operand.values.dtype;
   if (given != wanted || !IsDirectType(given)) {
     return StrCat(name, " is ", Text(Name(given)), "; these kernels multiply ",
                   IsDirectType(wanted) ? Text(Name(wanted)) : "bf16, f16, i8 or e4m3");
   }
-  if (std::string why = ScalesWhyNot(name, operand); !why.empty()) return why;
-  return RowsWhyNot(name, operand.values);
+  return ScalesWhyNot(name, operand);
+}
+std::string WeightsWhyNot(const char* name, const Operand& operand, DType wanted) {
+  std::string why = DirectOperandWhyNot(name, operand, wanted);
+  if (!why.empty()) return why;
+  const TensorRef& values = operand.values;
+  return RowsWhyNot(name, LiesAlongRows(values) ? Transposed(values) : values);
 }
 
 absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const GemmArgs& args,
@@ -86,6 +105,12 @@ absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Gemm
     thin_b.plane_stride_bytes = kRowBytes;
     thin_b.box_planes = thin.k_blocks;
   }
+  if (args.b_along_rows) {
+    wide_b.cols = args.n * bytes;
+    wide_b.rows = args.k;
+    wide_b.box_rows = wide.block_k();
+    thin_b = wide_b;
+  }
   for (const auto& [map, view] : {std::pair(&launch.wide_a, &wide_a),
                                   {&launch.full_a, &full_a},
                                   {&launch.wide_b, &wide_b},
@@ -113,11 +138,12 @@ std::string WhyNotDirect(const GroupedMatmulOp& op) {
   const GroupedExtents extents(op);
   const DType type = op.a.values.dtype;
   std::string why = DirectOperandWhyNot("a", op.a, type);
+  if (why.empty()) why = RowsWhyNot("a", op.a.values);
   if (op.table.empty()) {
-    if (why.empty()) why = DirectOperandWhyNot("b", op.b, type);
+    if (why.empty()) why = WeightsWhyNot("b", op.b, type);
   } else {
     for (size_t g = 0; why.empty() && g < op.table.size(); ++g) {
-      why = DirectOperandWhyNot(StrCat("weights[", g, "]").c_str(), op.table[g], type);
+      why = WeightsWhyNot(StrCat("weights[", g, "]").c_str(), op.table[g], type);
     }
   }
   if (why.empty()) why = ResultWhyNot(op, extents);
@@ -126,12 +152,6 @@ std::string WhyNotDirect(const GroupedMatmulOp& op) {
   if (type == DType::kI8 && extents.k > kMostInt8K) {
     return StrCat("k=", extents.k, " exceeds ", kMostInt8K,
                   ", above which sums in 32 bits could overflow; divide the matrices along k");
-  }
-  if (op.bias && extents.n > 1 && op.bias->strides[1] != 1) {
-    return StrCat("bias has a stride of ", op.bias->strides[1], "; copy it to be dense");
-  }
-  if (op.activation > Activation::kRelu) {
-    return StrCat("activation is ", Text(Name(op.activation)), "; these kernels know relu alone");
   }
   constexpr int64_t kMostWork = int64_t{1} << 28;
   const GemmConfig& wide = EntryOf(type).wide[0];
@@ -153,7 +173,14 @@ absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int confi
                                             const AnyGemmArgs& args, const void* bias,
                                             const GroupSource& source, int sms) {
   DirectGrouped direct;
+  const TensorRef& b = op.table.empty() ? op.b.values : op.table[0].values;
+  const bool along_rows = LiesAlongRows(b);
   direct.entry = &EntryOf(op.a.values.dtype);
+  if (along_rows) {
+    direct.entry = direct.entry->along_rows;
+  } else if (NeedsFinish(op)) {
+    direct.entry = direct.entry->finishing;
+  }
   direct.config = config;
   if (absl::Status s = ToStatus(direct.entry->prepare(config), "preparing a grouped kernel");
       !s.ok()) {
@@ -162,6 +189,10 @@ absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int confi
   const GemmConfig &wide = direct.entry->wide[config], &thin = direct.entry->thin[config];
   DirectGroupedLaunch& launch = direct.launch;
   launch.args = GemmArgsOf(args, {}, nullptr);
+  if (along_rows) {
+    launch.args.b_along_rows = true;
+    launch.args.ldb = args.b.k_stride;
+  }
   const int64_t k_bytes = launch.args.k * wide.element_bytes();
   launch.k_blocks = static_cast<int>(CeilDiv(k_bytes, kRowBytes));
   launch.whole_blocks = k_bytes % kRowBytes == 0;

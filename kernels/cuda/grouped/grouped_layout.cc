@@ -141,7 +141,7 @@ int64_t UsefulRows(const GroupedMatmulOp& op, int64_t groups) {
 
 // By the groups' mean, which is what the host knows. Of counts it knows no more than their limit,
 // unless the op says how many rows to expect. Limits are fitted to grouped_bench's broad-fit.
-RowsKernel RowsKernelOf(const GroupedMatmulOp& op, bool fused) {
+RowsKernel RoundingKernelOf(const GroupedMatmulOp& op, bool fused) {
   constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows, kUnitsK = 2048;
   constexpr double kUnitsRounds = 6;
   if (op.layout == GroupLayout::kCounts && op.expected_rows == 0) return RowsKernel::kFew;
@@ -161,6 +161,13 @@ RowsKernel RowsKernelOf(const GroupedMatmulOp& op, bool fused) {
   }
   const bool int8 = op.a.values.dtype == DType::kI8;  // which has no rests
   return !int8 && RestsPay(extents, rounds) ? RowsKernel::kRests : RowsKernel::kPairs;
+}
+
+// In place of units, whose groups have two wide tiles at most, those for groups of any size.
+RowsKernel RowsKernelOf(const GroupedMatmulOp& op, bool fused) {
+  const RowsKernel rows = RoundingKernelOf(op, fused);
+  if (fused || !NeedsFinish(op) || Finishes(rows)) return rows;
+  return rows == RowsKernel::kUnits ? RowsKernel::kFew : RowsKernel::kPairs;
 }
 
 // b, or each matrix of the table.
@@ -207,7 +214,18 @@ std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
   return "";
 }
 
+bool NeedsFinish(const GroupedMatmulOp& op) {
+  return op.d.dtype == DType::kF32 || op.alpha != 1.0f || op.bias ||
+         op.activation != Activation::kNone;
+}
+
 std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents) {
+  if (op.bias && extents.n > 1 && op.bias->strides[1] != 1) {
+    return StrCat("bias has a stride of ", op.bias->strides[1], "; copy it to be dense");
+  }
+  if (op.gate && op.bias && op.bias->dtype == DType::kF16) {
+    return "bias is f16 and the product in front of the gate is not; make it f32";
+  }
   if (op.gate) return "";  // the product lies in scratch memory
   const TensorRef& d = op.d;
   const int rank = d.shape.rank;
@@ -235,6 +253,7 @@ std::string OperandWhyNot(const char* name, const Operand& operand, DType type,
 }
 
 std::string WhyNotFused(const GroupedMatmulOp& op) {
+  if (op.bias) return "it has a bias; kernels that apply a gate add none";
   return WhyNotFused(*op.gate, op.b.values.shape[1], op.d);
 }
 
@@ -251,10 +270,6 @@ std::string WhyNotBlocks(const GroupedMatmulOp& op, DType type) {
   const TensorRef& scales = *op.b.scales;
   if (scales.shape[2] > 1 && scales.strides[2] != 1) {
     return "scales of b are not contiguous along k; copy them";
-  }
-  if (op.bias) return "it has a bias; these kernels add none";
-  if (op.activation > Activation::kRelu) {
-    return StrCat("activation is ", Text(Name(op.activation)), "; these kernels know relu alone");
   }
   // A wide tile's columns are two thin tiles'.
   constexpr int64_t kMostWork = int64_t{1} << 28;

@@ -44,7 +44,7 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
   return view;
 }
 
-const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, DType type) {
+const GroupedFamilyEntry& RoundingFamilyOf(const GroupedLayout& layout, DType type) {
   const bool int8 = type == DType::kI8;  // none of which is fused
   switch (layout.rows) {
     case RowsKernel::kPairs:
@@ -58,11 +58,21 @@ const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, DType type) {
   }
 }
 
-// Rounding alone, and every unit of 16 bytes in d or outside.
+const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, const GroupedMatmulOp& op) {
+  const GroupedFamilyEntry& rounding = RoundingFamilyOf(layout, op.a.values.dtype);
+  return layout.fused || !NeedsFinish(op) ? rounding : *rounding.finishing;
+}
+
+// Every unit of 16 bytes is in d or outside.
 bool StoresByCopy(const GemmArgs& args) {
-  return args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
-         args.bias == nullptr && !args.relu && args.n % 8 == 0 && args.ldd % 8 == 0 &&
-         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+  return args.n % 8 == 0 && args.ldd % 8 == 0 && args.d_batch % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
+// In registers, which wide tiles have room for. A row's bits are the same as by a thin tile: there
+// alpha is rounded in front of a bias, and here it is not.
+bool Adjusts(const GemmArgs& args) {
+  return OnlyAdjusts(args) && (args.alpha == 1.0f || args.bias == nullptr);
 }
 
 absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family, const GemmArgs& args,
@@ -151,8 +161,7 @@ AnyGroupedArgs AnyOf(const GroupedMatmulOp& op, const AnyGemmArgs& gemm, SlotAdd
   if (op.bias) {
     any.gemm.bias = slots[op.bias->slot] + op.bias->offset_bytes;
     any.gemm.bias_stride = op.bias->strides[1];
-    any.gemm.bias_type =
-        op.bias->dtype == DType::kF32 ? ElementType::kF32 : static_cast<ElementType>(op.d.dtype);
+    any.gemm.bias_type = static_cast<ElementType>(op.bias->dtype);
     any.bias_group = op.bias->strides[0];
   }
   return any;
@@ -218,23 +227,28 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                               .rows = directory.rows,
                               .items = counts};
   const AnyGemmArgs args = ArgsOf(product, with_product);
+  const void* const bias = op.bias ? with_product[op.bias->slot] + op.bias->offset_bytes : nullptr;
   if (!layout.by_tma) {
     launches.any = AnyOf(product, args, with_product);
     launches.any->list = directory.lists[0];
     launches.any->most_tiles = layout.most_tiles[0];
   } else if (IsDirect(op.a)) {
-    const void* const bias =
-        op.bias ? with_product[op.bias->slot] + op.bias->offset_bytes : nullptr;
     auto direct = PrepareDirect(op, layout.direct_config, args, bias, source, device.sms);
     if (!direct.ok()) return direct.status();
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const GroupedFamilyEntry& family = FamilyOf(layout, op.a.values.dtype);
+    const GroupedFamilyEntry& family = FamilyOf(layout, op);
+    GemmArgs gemm = GemmArgsOf(args, layout.copies, scratch);
+    if (op.bias) {
+      gemm.bias = bias;
+      gemm.bias_is_f32 = op.bias->dtype == DType::kF32;
+    }
     // Matrices that lie apart have a map each, like the one of the first.
-    auto launch = PrepareTiles(family, GemmArgsOf(args, layout.copies, scratch),
-                               op.table.empty() ? extents.groups : 1);
+    auto launch = PrepareTiles(family, gemm, op.table.empty() ? extents.groups : 1);
     if (!launch.ok()) return launch.status();
+    launch->gemm.adjusts = Adjusts(gemm);
+    if (op.bias) launch->bias_group_bytes = op.bias->strides[0] * SizeBytes(op.bias->dtype);
     launches.family = &family;
     if (layout.fused) {
       launch->gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), slots);

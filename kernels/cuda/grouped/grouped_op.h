@@ -28,7 +28,7 @@ std::string OperandWhyNot(const char* name, const Operand& operand, DType type,
                           ScaleGranularity wanted);
 // Empty when rows of an operand lie as TMA takes them.
 std::string RowsWhyNot(const char* name, const TensorRef& tensor);
-// Empty when the TMA kernels can write d.
+// Empty when the TMA kernels can write d, and add the bias.
 std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents);
 // Empty when the TMA kernels for FP8 serve the op: "a is bf16; ...".
 std::string WhyNotFp8(const GroupedMatmulOp& op);
@@ -45,6 +45,14 @@ enum class RowsKernel : uint8_t {
   kRests,  // the same, with up to 32 rows behind a pair's in its tile; all those with a gate
 };
 inline constexpr int kRowsKernels = 4;
+
+// Whether the matmul, in front of a gate of its own if the op has one, needs a kernel that
+// finishes: NeedsFinish() of its arguments.
+bool NeedsFinish(const GroupedMatmulOp& op);
+// Whether such a kernel is one of these: others' ops go to those.
+constexpr bool Finishes(RowsKernel rows) {
+  return rows == RowsKernel::kFew || rows == RowsKernel::kPairs;
+}
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {

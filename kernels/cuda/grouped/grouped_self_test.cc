@@ -76,6 +76,7 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
   const int64_t end = layout == GroupLayout::kCounts ? *absl::c_max_element(rows)
                                                      : groups.back().first + groups.back().rows;
   const bool gated = kind == Kind::kGated || kind == Kind::kGatedApart;
+  const bool activated = kind == Kind::kActivated, finished = activated || kind == Kind::kAdjusted;
   const bool blocks = scales == Scales::kBlocks;
   const ScaleGranularity rows_alone =
       scales == Scales::kRows ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
@@ -90,9 +91,14 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
       .a_granularity = blocks ? ScaleGranularity::kBlock1x128 : rows_alone,
       .b_granularity = blocks ? ScaleGranularity::kBlock128x128 : rows_alone,
       .apart = kind == Kind::kApart || kind == Kind::kGatedApart,
-      .gate = gated ? std::optional(Gate{}) : std::nullopt};
+      .gate = gated ? std::optional(Gate{}) : std::nullopt,
+      .has_bias = activated,
+      .activation = activated  ? Activation::kSilu
+                    : finished ? Activation::kRelu
+                               : Activation::kNone};
   op_ = *OpOf(problem);  // of numbers that are good ones
   if (operands == DType::kI8 && out == DType::kF16) op_.alpha = 0x1p-16f;  // else above its largest
+  if (finished) op_.alpha = operands == DType::kI8 ? 0x1p-16f : 0x1p-4f;   // else a bias is nothing
   if (gated) {
     op_.d_scales->slot = op_.d.slot;
     op_.d_scales->offset_bytes = (BytesOf(op_.d) + kBehind - 1) / kBehind * kBehind;
@@ -199,7 +205,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170},
                              thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20},
                              units = {40, 0, 330, 200, 129}, pairs = {1100}, rests = {530, 265},
-                             gated = {285, 150}, gated_few = {266, 150};
+                             gated = {285, 150}, gated_few = {266, 150}, finished = {3, 70, 0, 400};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
   for (const Kind kind : {Kind::kPlain, Kind::kApart}) {
@@ -228,6 +234,18 @@ std::vector<GroupedTrial> GroupedTrials() {
   trials.emplace_back(GroupLayout::kCounts, all, 136, 272, Kind::kApart, int8, Scales::kBlocks);
   trials.emplace_back(GroupLayout::kEnds, units, 264, 256, Kind::kPlain, int8, Scales::kBlocks);
   trials.emplace_back(GroupLayout::kOffsets, pairs, 264, 144, Kind::kApart, int8, Scales::kBlocks);
+  for (const auto& [type, scales] : {std::pair(DType::kE4M3, Scales::kBlocks),
+                                     {DType::kI8, Scales::kBlocks},
+                                     {DType::kBF16, Scales::kNone},
+                                     {DType::kF16, Scales::kNone},
+                                     {DType::kI8, Scales::kRows},
+                                     {DType::kE4M3, Scales::kRows}}) {
+    const DType own = SizeBytes(type) == 1 ? DType::kBF16 : type;
+    trials.emplace_back(GroupLayout::kOffsets, finished, 200, 144, Kind::kAdjusted, type, scales,
+                        own);
+    trials.emplace_back(GroupLayout::kEnds, finished, 133, 144, Kind::kActivated, type, scales,
+                        DType::kF32);
+  }
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
@@ -249,6 +267,10 @@ std::vector<GroupedForm> FormsOf(std::string_view kernel) {
   }
   if (fp8 || gate) forms.push_back({.rows = RowsKernel::kRests});
   return forms;
+}
+
+bool Serves(const GroupedForm& form, const GroupedMatmulOp& op) {
+  return op.gate || !NeedsFinish(op) || Finishes(form.rows);
 }
 
 namespace {
@@ -283,7 +305,8 @@ std::string TrialText(const GroupedTrial& trial, const GroupedForm& form) {
   const Dims& b = trial.op().b.values.shape;
   return absl::StrCat(
       "groups by ", kernels::Text(Name(trial.op().layout)),
-      trial.op().table.empty() ? "" : ", matrices apart", trial.op().gate ? ", gated" : "", ", ",
+      trial.op().table.empty() ? "" : ", matrices apart", trial.op().gate ? ", gated" : "",
+      NeedsFinish(trial.op()) ? ", finished, " : ", ",
       kernels::Text(Name(trial.op().a.values.dtype)), ", ", kKernels[static_cast<int>(form.rows)],
       form.grain < 0 ? "" : kCuts[form.grain], "n=", b[1], " k=", b[2], ": ");
 }
@@ -315,6 +338,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
       if (!fused && !any && name != TmaGroupedName(trial.op().a)) continue;
       const bool spoil = absl::c_linear_search(options.spoiled, name);
       for (const GroupedForm& form : FormsOf(name)) {
+        if (!Serves(form, trial.op())) continue;
         const auto why = Try(trial, name, form, options.device, [&](absl::Span<std::byte> result) {
           if (spoil) trial.Spoil(result);
           return trial.Judge(result);

@@ -30,6 +30,8 @@ class GroupedTrial {
     kApart,  // each group has a matrix of its own
     kGated,  // a gate, D in E4M3, its scales behind it in its slot
     kGatedApart,
+    kAdjusted,   // alpha and ReLU
+    kActivated,  // alpha, a bias and SiLU
   };
   enum class Scales {
     kNone,
@@ -62,7 +64,7 @@ class GroupedTrial {
 };
 
 // Every problem of the self-test: thin groups and wide ones, empty ones, k of whole blocks and not,
-// with a gate and without.
+// with a gate and without, and with what a kernel that finishes is for.
 std::vector<GroupedTrial> GroupedTrials();
 
 // One of the kernels behind a name, and how that for groups of any size cuts them.
@@ -70,8 +72,10 @@ struct GroupedForm {
   RowsKernel rows = RowsKernel::kFew;
   int grain = kGrainThatFills;
 };
-// All that the kernel of this name multiplies by: each tries every trial that is the name's.
+// All that the kernel of this name multiplies by: each tries every trial that is the name's, and
+// that it serves.
 std::vector<GroupedForm> FormsOf(std::string_view kernel);
+bool Serves(const GroupedForm& form, const GroupedMatmulOp& op);
 // What the trial's result slot holds behind one of them.
 absl::StatusOr<std::vector<std::byte>> ResultOf(const GroupedTrial& trial,
                                                 const std::string& kernel, const GroupedForm& form,

@@ -96,12 +96,13 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
   return "";
 }
 
-// Rows of an operand, `elements` apart, of `size` bytes each.
-std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t elements, int64_t size) {
+// Rows of an operand, `elements` apart, of `size` bytes each. `along`: what they lie along.
+std::string RowsWhyNot(const char* name, int64_t rows, const char* along, int64_t extent,
+                       int64_t elements, int64_t size) {
   if (rows <= 1) return "";
-  if (elements < k) {
-    return StrCat("rows of ", name, " are ", elements, " elements apart, less than k=", k,
-                  ": they overlap; copy ", name);
+  if (elements < extent) {
+    return StrCat("rows of ", name, " are ", elements, " elements apart, less than ", along, "=",
+                  extent, ": they overlap; copy ", name);
   }
   if (elements > kTmaMaxStride / size) {
     return StrCat("rows of ", name, " are ", elements, " elements apart, above ",
@@ -109,8 +110,9 @@ std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t elemen
   }
   const int64_t stride = elements * size;
   if (stride % kTmaBytes != 0) {
-    return StrCat("k=", k, ": rows of ", name, " are ", stride, " bytes apart, not a multiple of ",
-                  kTmaBytes, "; pad ld", name, " to ", RoundUp(stride, kTmaBytes) / size);
+    return StrCat(along, "=", extent, ": rows of ", name, " are ", stride,
+                  " bytes apart, not a multiple of ", kTmaBytes, "; pad ld", name, " to ",
+                  RoundUp(stride, kTmaBytes) / size);
   }
   return "";
 }
@@ -138,8 +140,9 @@ std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
   return StrCat("scales of ", name, " are ", Text(Name(given)), "; these kernels need ", wanted);
 }
 
+// `along_rows`: these kernels take it along its rows. That is b.
 std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operand,
-                          ScaleGranularity block, int64_t rows, int64_t k) {
+                          ScaleGranularity block, int64_t rows, int64_t k, bool along_rows) {
   const DType multiplied = KindOf(mma).operand;
   if (operand.dtype != multiplied) {
     return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply ",
@@ -148,13 +151,14 @@ std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operan
   if (std::string why = ScalesWhyNot(mma, name, operand.granularity, block); !why.empty()) {
     return why;
   }
-  if (operand.layout != Layout::kKContiguous) {
+  const Layout wanted = along_rows ? Layout::kRowsContiguous : Layout::kKContiguous;
+  if (operand.layout != wanted) {
     return StrCat(name, " is not contiguous along k; copy or transpose it");
   }
-  if (std::string why = RowsWhyNot(name, rows, k, operand.leading_stride, SizeBytes(multiplied));
-      !why.empty()) {
-    return why;
-  }
+  const int64_t size = SizeBytes(multiplied), apart = operand.leading_stride;
+  std::string why = along_rows ? RowsWhyNot(name, k, "n", rows, apart, size)
+                               : RowsWhyNot(name, rows, "k", k, apart, size);
+  if (!why.empty()) return why;
   if (operand.alignment_bytes % kTmaBytes != 0) {
     return StrCat(name, " or its batches start at multiples of ", operand.alignment_bytes,
                   " bytes only; place them at multiples of ", kTmaBytes);
@@ -288,11 +292,15 @@ std::string ResultWhyNot(const GemmArgs& args) {
 
 }  // namespace
 
-std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem) {
+std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem, bool b_along_rows) {
   const MatmulProblem& p = problem;
   std::string why = ExtentsWhyNot(mma, p.batch, p.m, p.n, p.k);
-  if (why.empty()) why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
-  if (why.empty()) why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
+  if (why.empty()) {
+    why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k, false);
+  }
+  if (why.empty()) {
+    why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k, b_along_rows);
+  }
   if (!why.empty()) return why;
   if (!p.reads_operands) return "alpha is 0: a and b must not be read";
   if (p.batch > 1 && p.a.batch_stride == 0) {
@@ -304,7 +312,8 @@ std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem) {
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;
   const Mma mma = variant.shape().mma;
-  std::string why = OperandsWhyNot(mma, p);
+  const bool b_along_rows = ReadsAlongRows(variant) && p.b.layout == Layout::kRowsContiguous;
+  std::string why = OperandsWhyNot(mma, p, b_along_rows);
   if (why.empty()) why = ResultWhyNot(p);
   if (why.empty()) why = AddendsWhyNot(p);
   if (why.empty()) why = ScalesWhyNot(mma, UnplacedArgs(p));
@@ -319,8 +328,14 @@ std::string WhyNot(const GemmVariant& variant, const GemmArgs& args) {
   std::string why = ExtentsWhyNot(mma, g.batch, g.m, g.n, g.k);
   if (why.empty()) why = AddressWhyNot("a", g.a, kTmaBytes);
   if (why.empty()) why = AddressWhyNot("b", g.b, kTmaBytes);
-  if (why.empty()) why = RowsWhyNot("a", g.m, g.k, g.lda, size);
-  if (why.empty()) why = RowsWhyNot("b", g.n, g.k, g.ldb, size);
+  if (why.empty()) why = RowsWhyNot("a", g.m, "k", g.k, g.lda, size);
+  if (why.empty() && g.b_along_rows && !ReadsAlongRows(variant)) {
+    why = "b is not contiguous along k; copy or transpose it";
+  }
+  if (why.empty()) {
+    why = g.b_along_rows ? RowsWhyNot("b", g.k, "n", g.n, g.ldb, size)
+                         : RowsWhyNot("b", g.n, "k", g.k, g.ldb, size);
+  }
   if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, size, kTmaBytes);
   if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, size, kTmaBytes);
   if (why.empty()) why = ScalesWhyNot(mma, g);

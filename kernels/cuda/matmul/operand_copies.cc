@@ -9,17 +9,20 @@ namespace {
 
 int64_t CopyLd(int64_t k, int64_t size) { return RoundUp(k, kTmaBytes / size); }
 
-bool Reads(const OperandTraits& operand, int64_t batch, int64_t rows, int64_t k) {
+// `lines` of so many `elements`, along which it has to lie.
+bool Reads(const OperandTraits& operand, Layout layout, int64_t batch, int64_t lines,
+           int64_t elements) {
   const int64_t size = SizeBytes(operand.dtype);
-  if (operand.layout != Layout::kKContiguous || operand.alignment_bytes % kTmaBytes != 0) {
-    return false;
-  }
+  if (operand.layout != layout || operand.alignment_bytes % kTmaBytes != 0) return false;
   const int64_t ld = operand.leading_stride;
-  if (rows > 1 && (ld < k || ld * size % kTmaBytes != 0 || ld > kTmaMaxStride / size)) {
+  if (lines > 1 && (ld < elements || ld * size % kTmaBytes != 0 || ld > kTmaMaxStride / size)) {
     return false;
   }
-  const int64_t apart = operand.batch_stride == kPacked ? rows * ld : operand.batch_stride;
+  const int64_t apart = operand.batch_stride == kPacked ? lines * ld : operand.batch_stride;
   return batch == 1 || apart * size % kTmaBytes == 0;
+}
+bool ReadsAlongK(const OperandTraits& operand, int64_t batch, int64_t rows, int64_t k) {
+  return Reads(operand, Layout::kKContiguous, batch, rows, k);
 }
 
 int64_t Matrices(const OperandTraits& operand, int64_t batch) {
@@ -63,13 +66,23 @@ OperandCopyArgs Copy(AnyOperand& operand, int64_t batch, int64_t rows, int64_t k
 
 }  // namespace
 
+bool ReadsAlongRows(const MatmulProblem& p) {
+  const DType type = p.b.dtype;
+  return p.a.dtype == type && (type == DType::kBF16 || type == DType::kF16) &&
+         Reads(p.b, Layout::kRowsContiguous, p.batch, p.k, p.n);
+}
+
 OperandCopies OperandCopiesOf(const MatmulProblem& p) {
   OperandCopies copies;
-  copies.a = !Reads(p.a, p.batch, p.m, p.k);
-  copies.b = !Reads(p.b, p.batch, p.n, p.k);
+  copies.a = !ReadsAlongK(p.a, p.batch, p.m, p.k);
+  copies.b = !ReadsAlongK(p.b, p.batch, p.n, p.k) && !ReadsAlongRows(p);
   if (copies.a) copies.b_offset = CopyBytes(p.a, p.batch, p.m, p.k);
   copies.scratch_bytes = copies.b_offset + (copies.b ? CopyBytes(p.b, p.batch, p.n, p.k) : 0);
   return copies;
+}
+
+bool LiesAsMeasured(const MatmulProblem& problem) {
+  return !OperandCopiesOf(problem) && !ReadsAlongRows(problem);
 }
 
 MatmulProblem Readable(const MatmulProblem& problem) {

@@ -48,8 +48,7 @@ absl::StatusOr<KernelChoice> PoolTuner::Current(const TuneShape& shape) const {
   const MatmulProblem problem = ProblemOf(TrialMatmul(shape));
   const absl::StatusOr<PoolPick> pick = pool_.Choose(problem);
   if (!pick.ok()) return pick.status();
-  // Times with copies of operands in front would stand for those without.
-  if (pool_.tunable(pick->member) && !OperandCopiesOf(problem)) return pick->choice;
+  if (pool_.tunable(pick->member) && LiesAsMeasured(problem)) return pick->choice;
   return absl::UnimplementedError(
       absl::StrCat(ToString(shape), " is served by ", Text(pick->choice.kernel),
                    "; what is measured takes n and k that are multiples of 16"));

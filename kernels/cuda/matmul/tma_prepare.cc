@@ -65,7 +65,11 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
   std::vector<OperandCopyArgs> operands =
       CopyOperands(OperandCopiesOf(args.problem), any,
                    copied + RoundUp(copies.scratch_bytes, kScratchAlignment));
-  const GemmArgs gemm = GemmArgsOf(any, copies, copied);
+  GemmArgs gemm = GemmArgsOf(any, copies, copied);
+  if (ReadsAlongRows(args.problem)) {
+    gemm.b_along_rows = true;
+    gemm.ldb = any.b.k_stride;
+  }
   // The problem told of offsets; that slots start at multiples of 256 is the caller's word.
   if (std::string why = cuda::WhyNot(variant, gemm); !why.empty()) {
     return absl::InvalidArgumentError(why);

@@ -2,9 +2,10 @@
 //
 // Multiply: 64 rows by N columns by 32 bytes of k, operands from shared memory in the 128-byte
 // swizzle. Wgmma<N> takes E4M3, WgmmaBf16<N> BF16 and WgmmaF16<N> FP16, all with FP32 accumulators;
-// WgmmaS8<N> takes INT8 and has S32 ones. Thread t of the warpgroup, with warp w = t/32 and lane l,
-// holds in accumulators[4j .. 4j+3] the elements (row, col) = (16w + l/4, 8j + 2(l%4)) and its
-// right neighbour, then the two 8 rows further down.
+// WgmmaS8<N> takes INT8 and has S32 ones. Of 16-bit types operands may lie along their rows, not
+// along k: A's (..Rows), B's (..Cols), or both (..Mn). Thread t of the warpgroup, with warp w =
+// t/32 and lane l, holds in accumulators[4j .. 4j+3] the elements (row, col) = (16w + l/4, 8j +
+// 2(l%4)) and its right neighbour, then the two 8 rows further down.
 
 #pragma once
 
@@ -44,12 +45,32 @@ __device__ __forceinline__ uint64_t KMajorDescriptor(uint32_t units) {
   return uint64_t{0x40000040} << 32 | units;
 }
 
+// Likewise (9.7.15.5.1.2.2) of an MN-major tile in boxes of `kBoxBytes`: 64 rows, 128 bytes of one
+// k, lie together, k behind k; 1024 bytes between groups of 8 k. Above `units` the distance between
+// boxes stands: they must have 14 bits.
+template <int kBoxBytes>
+__device__ __forceinline__ uint64_t MnMajorDescriptor(uint32_t units) {
+  return uint64_t{0x40000040} << 32 | uint64_t{kBoxBytes / 16} << 16 | units;
+}
+
 template <int N>
 struct Wgmma;
 template <int N>
 struct WgmmaBf16;
 template <int N>
+struct WgmmaBf16Rows;
+template <int N>
+struct WgmmaBf16Cols;
+template <int N>
+struct WgmmaBf16Mn;
+template <int N>
 struct WgmmaF16;
+template <int N>
+struct WgmmaF16Rows;
+template <int N>
+struct WgmmaF16Cols;
+template <int N>
+struct WgmmaF16Mn;
 template <int N>
 struct WgmmaS8;
 
@@ -236,11 +257,16 @@ struct WgmmaS8;
           : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                                    \
     }                                                                                              \
   };
-#define GEMMD_WGMMA_FLOAT(N, LAST, A, B, S)                                                      \
-  GEMMD_WGMMA(Wgmma, "k32", ".f32.e4m3.e4m3", ", 1, 1", float, GEMMD_FP32, N, LAST, A, B, S)     \
-  GEMMD_WGMMA(WgmmaBf16, "k16", ".f32.bf16.bf16", ", 1, 1, 0, 0", float, GEMMD_FP32, N, LAST, A, \
-              B, S)                                                                              \
-  GEMMD_WGMMA(WgmmaF16, "k16", ".f32.f16.f16", ", 1, 1, 0, 0", float, GEMMD_FP32, N, LAST, A, B, S)
+// The last two flags: A's and B's lie along their rows.
+#define GEMMD_WGMMA_HALF(NAME, TYPES, N, LAST, A, B, S)                                      \
+  GEMMD_WGMMA(NAME, "k16", TYPES, ", 1, 1, 0, 0", float, GEMMD_FP32, N, LAST, A, B, S)       \
+  GEMMD_WGMMA(NAME##Rows, "k16", TYPES, ", 1, 1, 1, 0", float, GEMMD_FP32, N, LAST, A, B, S) \
+  GEMMD_WGMMA(NAME##Cols, "k16", TYPES, ", 1, 1, 0, 1", float, GEMMD_FP32, N, LAST, A, B, S) \
+  GEMMD_WGMMA(NAME##Mn, "k16", TYPES, ", 1, 1, 1, 1", float, GEMMD_FP32, N, LAST, A, B, S)
+#define GEMMD_WGMMA_FLOAT(N, LAST, A, B, S)                                                  \
+  GEMMD_WGMMA(Wgmma, "k32", ".f32.e4m3.e4m3", ", 1, 1", float, GEMMD_FP32, N, LAST, A, B, S) \
+  GEMMD_WGMMA_HALF(WgmmaBf16, ".f32.bf16.bf16", N, LAST, A, B, S)                            \
+  GEMMD_WGMMA_HALF(WgmmaF16, ".f32.f16.f16", N, LAST, A, B, S)
 // Integers have fewer widths.
 #define GEMMD_WGMMA_ALL(N, LAST, A, B, S) \
   GEMMD_WGMMA_FLOAT(N, LAST, A, B, S)     \
@@ -281,6 +307,7 @@ GEMMD_WGMMA_ALL(256, 31, 128, 129, 130)
 
 #undef GEMMD_WGMMA_ALL
 #undef GEMMD_WGMMA_FLOAT
+#undef GEMMD_WGMMA_HALF
 #undef GEMMD_WGMMA
 #undef GEMMD_FP32
 #undef GEMMD_S32

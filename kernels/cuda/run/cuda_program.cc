@@ -102,7 +102,7 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
                            : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
   if (matmul != nullptr && task.member && kernels.matmul.tunable(*task.member) &&
-      !OperandCopiesOf(ProblemOf(*matmul))) {
+      LiesAsMeasured(ProblemOf(*matmul))) {
     AddTunable(*matmul, choice->reason);
   }
   absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);

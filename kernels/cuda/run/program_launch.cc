@@ -74,8 +74,9 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       const auto& op = std::get<GroupedMatmulOp>(task.op);
       const bool alone = !grouped->directory && grouped->tables.empty() && !grouped->copy;
       if (grouped->block_scaled && alone) {
+        const TensorRef& bias = op.bias ? *op.bias : op.groups;
         grouped->block_scaled->weights_first =
-            WereThereBefore(i, *launches, {&op.groups, &op.b.values, &*op.b.scales}, slots);
+            WereThereBefore(i, *launches, {&op.groups, &op.b.values, &*op.b.scales, &bias}, slots);
       }
       launches->grouped.push_back(*std::move(grouped));
     }

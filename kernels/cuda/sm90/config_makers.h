@@ -86,6 +86,12 @@ constexpr GemmConfig OfGradient(GemmConfig config) {
   return config;
 }
 
+// B lies along its rows.
+constexpr GemmConfig AlongRows(GemmConfig config) {
+  config.b_along_rows = true;
+  return config;
+}
+
 // Of another operand kind than FP8 with block scales.
 constexpr GemmConfig OfKind(Mma mma, GemmConfig config) {
   config.mma = mma;

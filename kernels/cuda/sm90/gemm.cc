@@ -41,16 +41,22 @@ std::vector<GemmVariant> ListVariants() {
 
 int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-// Of the plain kernels, or of those that finish.
-const GemmFamilyEntry& EntryOf(const GemmVariant& variant, bool finishes) {
-  if (!finishes) return variant.entry();
-  return variant.streams_k() ? variant.stream_entry().finishing->family
-                             : *variant.entry().finishing;
+// The plain kernels, those that finish, or those for a B along its rows.
+const StreamFamilyEntry& StreamEntryOf(const GemmVariant& variant, const GemmArgs& args) {
+  const StreamFamilyEntry& plain = variant.stream_entry();
+  if (args.b_along_rows) return *plain.along_rows;
+  return NeedsFinish(args) ? *plain.finishing : plain;
+}
+const GemmFamilyEntry& EntryOf(const GemmVariant& variant, const GemmArgs& args) {
+  if (variant.streams_k()) return StreamEntryOf(variant, args).family;
+  if (args.b_along_rows) return *variant.entry().along_rows;
+  return NeedsFinish(args) ? *variant.entry().finishing : variant.entry();
 }
 
 // Clusters of a variant that run at once on `device`: asked for once, since the answer takes the
 // driver tens of microseconds. Also gives the kernel its shared memory.
-absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, bool finishes, int ordinal) {
+absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, const GemmFamilyEntry& family,
+                                   int ordinal) {
   constexpr int kMaxDevices = 64;
   struct Slot {
     absl::Status status;
@@ -60,13 +66,13 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, bool finishes, in
     return absl::InvalidArgumentError(
         absl::StrCat("device ", ordinal, " is beyond the limit of ", kMaxDevices, " devices"));
   }
-  static std::array<std::map<std::pair<GemmVariant, bool>, Slot>, kMaxDevices> slots;
+  using Key = std::pair<GemmVariant, const GemmFamilyEntry*>;
+  static std::array<std::map<Key, Slot>, kMaxDevices> slots;
   static absl::Mutex mutex;
   absl::MutexLock lock(&mutex);
-  auto [entry, added] = slots[ordinal].try_emplace({variant, finishes});
+  auto [entry, added] = slots[ordinal].try_emplace({variant, &family});
   Slot& slot = entry->second;
   if (added) {
-    const GemmFamilyEntry& family = EntryOf(variant, finishes);
     slot.status = ToStatus(family.prepare(variant.config), "preparing " + Name(variant));
     if (slot.status.ok()) {
       slot.status =
@@ -105,17 +111,30 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
   return std::min<int64_t>(tiles + (shape.takes_spares() ? kSpare : 0), at_once);
 }
 
-// Whether results are finished where they are.
+// Whether results are finished where they are, if at all.
 bool Adjusts(const GemmVariant& variant, const GemmArgs& args) {
-  return !variant.shape().skinny() && variant.split == 1 && OnlyAdjusts(args);
+  return !variant.shape().skinny() && variant.split == 1 &&
+         (!NeedsFinish(args) || OnlyAdjusts(args));
 }
 
 // Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted, rows of
 // whole 16-byte units.
 bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
-  return variant.shape().stores_tile && variant.split == 1 &&
-         (!NeedsFinish(args) || Adjusts(variant, args)) && args.ldd % 8 == 0 &&
+  return variant.shape().stores_tile && Adjusts(variant, args) && args.ldd % 8 == 0 &&
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
+// B along its rows: as many of them as a box has, of one k block.
+TensorView AlongRowsView(TensorView b, const GemmArgs& args, const GemmConfig& shape) {
+  const int64_t size = shape.element_bytes();
+  b.cols = args.n * size;
+  b.rows = args.k;
+  b.planes = 1;
+  b.plane_stride_bytes = 0;
+  b.box_cols = kRowBytes;
+  b.box_rows = shape.block_k();
+  b.box_planes = 1;
+  return b;
 }
 
 // The walk of stream_k.h, for as many tiles of the matrices, by up to `ctas`.
@@ -174,7 +193,8 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
 
 absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const GemmArgs& args,
                                            std::byte* scratch, const DeviceTraits& device) {
-  const absl::StatusOr<int> at_once = ClustersAtOnce(variant, NeedsFinish(args), device.ordinal);
+  const absl::StatusOr<int> at_once =
+      ClustersAtOnce(variant, EntryOf(variant, args), device.ordinal);
   if (!at_once.ok()) return at_once.status();
   const GemmConfig& shape = variant.shape();
 
@@ -207,6 +227,7 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
   TensorView& cols = shape.skinny() ? a : b;
   rows.box_rows = shape.rows / shape.share_rows;
   cols.box_rows = shape.cols / shape.share_cols;
+  if (args.b_along_rows) b = AlongRowsView(b, args, shape);
   StreamLaunch launch = {};
   const TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
@@ -241,8 +262,10 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
     launch.store_map = *made;
     launch.stores_by_copy = true;
   }
-  const int64_t row_tiles = CeilDiv(rows.rows, shape.rows * shape.share_cols);
-  const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);
+  const int64_t row_tiles =
+      CeilDiv(shape.skinny() ? args.n : args.m, shape.rows * shape.share_cols);
+  const int64_t col_tiles =
+      CeilDiv(shape.skinny() ? args.m : args.n, shape.cols * shape.share_rows);
   const int64_t tiles = row_tiles * col_tiles * args.batch;
   launch.args = args;
   launch.adjusts = Adjusts(variant, args);
@@ -262,14 +285,10 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
 }
 
 absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream) {
-  const bool finishes = NeedsFinish(launch.args);
-  cudaError_t code;
-  if (variant.streams_k()) {
-    const StreamFamilyEntry& plain = variant.stream_entry();
-    code = (finishes ? *plain.finishing : plain).launch(variant.config, launch, stream);
-  } else {
-    code = EntryOf(variant, finishes).launch(variant.config, launch, stream);
-  }
+  const cudaError_t code =
+      variant.streams_k()
+          ? StreamEntryOf(variant, launch.args).launch(variant.config, launch, stream)
+          : EntryOf(variant, launch.args).launch(variant.config, launch, stream);
   // The name is put together for an error alone.
   return code == cudaSuccess ? absl::OkStatus() : ToStatus(code, Name(variant));
 }

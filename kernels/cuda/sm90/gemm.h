@@ -52,6 +52,13 @@ std::string Name(const GemmVariant& variant);
 // The hash of its kernel's machine code (code_hash.h), which all splits of a config share.
 std::string_view CodeOf(const GemmVariant& variant);
 
+// Whether it multiplies by a B along its rows as well.
+inline bool ReadsAlongRows(const GemmVariant& variant) {
+  return (variant.streams_k() ? variant.stream_entry().along_rows != nullptr
+                              : variant.entry().along_rows != nullptr) &&
+         variant.shape().has_along_rows();
+}
+
 // Every member, families in order, splits of a config ascending. Stable within a build.
 absl::Span<const GemmVariant> AllVariants();
 std::optional<GemmVariant> FindVariant(std::string_view name);

@@ -28,7 +28,7 @@ struct GemmArgs {
   const float* a_scales = nullptr;  // 1x128, m-major: [batch, ceil(k/128), m], stride 1 along m
   int64_t a_scales_ld = 0;          // floats between k blocks; a multiple of 4 for TMA
   int64_t a_scales_batch = 0;
-  const uint8_t* b = nullptr;  // [batch, n, k], stride 1 along k
+  const uint8_t* b = nullptr;  // [batch, n, k], stride 1 along k; see b_along_rows
   int64_t ldb = 0;
   int64_t b_batch = 0;
   const float* b_scales = nullptr;  // 128x128: [batch, ceil(n/128), ceil(k/128)], stride 1 along k
@@ -47,6 +47,7 @@ struct GemmArgs {
   ActivationType activation = ActivationType::kNone;
   float alpha = 1.0f;
   float beta = 0.0f;
+  bool b_along_rows = false;  // b is [batch, k, n], stride 1 along n: ldb is between k's
 };
 
 // Whether more is asked for than rounding to 16 bits.

@@ -23,6 +23,8 @@ inline constexpr int kMaxClusterSize = 8;     // portable limit
 // A stage of a ring that configs share, and its scales.
 inline constexpr int kRingStageBytes = (128 + 256) * kRowBytes;
 inline constexpr int kRingScaleBytes = 896;
+// Rows of an operand along its rows in a box of the copy engine, which has a k block of them.
+inline constexpr int kAlongRowsBox = 64;
 // Where CTAs share B: rows of a rest, which they multiply with two wide tiles, and scales of both.
 inline constexpr int kRestRows = 32;
 inline constexpr int kPairScaleBytes = 768;
@@ -75,6 +77,8 @@ struct GemmConfig {
   bool splits_cols = false;
   // Tiles of CTAs in pairs may have a rest, sm90_fp8_rest.cuh; of the skinny family: is one.
   bool takes_rest = false;
+  // B lies along its rows, [k, n], and not along k (sm90_along_rows.cuh).
+  bool b_along_rows = false;
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -93,6 +97,11 @@ struct GemmConfig {
   // Sums are scaled by row and column as they are stored.
   constexpr bool scales_results() const { return mma == Mma::kI8 || mma == Mma::kFp8Row; }
   constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
+  // Whether a kernel of this tile can be made for a B along its rows: WGMMA reads 16-bit types so.
+  constexpr bool has_along_rows() const {
+    const int slice = skinny() ? rows / share_rows : cols / share_cols;  // of B's rows
+    return element_bytes() == 2 && slice % kAlongRowsBox == 0;
+  }
   // Elements of k in a k block.
   constexpr int block_k() const { return kRowBytes / element_bytes(); }
 
@@ -256,7 +265,8 @@ constexpr uint64_t Encode(const GemmConfig& c) {
                    (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
                    c.shares_ring << 7 | c.takes_rest << 8 | c.scales_columns << 9 |
                    static_cast<int>(c.mma) >> 2 << 10;
-  for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
+  const int ctas_per_sm = c.ctas_per_sm | c.b_along_rows << 4;
+  for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
   }
@@ -272,6 +282,8 @@ constexpr GemmConfig Decode(uint64_t code) {
     *field = code & 31;
     code >>= 5;
   }
+  c.b_along_rows = c.ctas_per_sm >> 4;
+  c.ctas_per_sm &= 15;
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;

@@ -49,7 +49,7 @@ struct GemmLaunch {
                            // cluster_ctas
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
-  bool adjusts = false;         // of a kernel that finishes: OnlyAdjusts(), in registers
+  bool adjusts = false;         // of a kernel that finishes: OnlyAdjusts() or nothing, in registers
   KSplit split;
 };
 
@@ -65,6 +65,8 @@ struct GemmFamilyEntry {
   cudaError_t (*max_clusters)(int config, int cluster_size, int* clusters);
   // The same configs' kernels for what NeedsFinish(). No family of the pool.
   const GemmFamilyEntry* finishing;
+  // Likewise for a B along its rows, whatever else is asked for: of those that has_along_rows().
+  const GemmFamilyEntry* along_rows;
 };
 
 extern const GemmFamilyEntry kSm90Fp8Tiled;

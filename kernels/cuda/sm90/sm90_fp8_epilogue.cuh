@@ -65,7 +65,9 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
 // One warpgroup's way to D. A chunk is 8 columns of the column side for the warpgroup's 64 rows:
 // four values a thread, at (row, col) = (16 warp + lane / 4, 2 (lane % 4)), its right neighbour,
 // and the same 8 rows further down.
-template <GemmConfig C, bool kFinishes = false>
+//
+// `kElsewhere`: more than rounding is the work of sm90_finish.cuh, or of another kernel.
+template <GemmConfig C, bool kElsewhere = false>
 struct Epilogue {
   const GemmArgs& args;
   uint32_t staging;  // this warp's (tiled) or this warpgroup's (skinny)
@@ -73,7 +75,7 @@ struct Epilogue {
   int lane;
   int group;
   Tile tile;
-  bool general;     // more than rounding to 16 bits is asked for; never of a kernel that finishes
+  bool general;     // more than rounding to 16 bits is asked for; never `kElsewhere`
   bool aligned;     // rows of D start at multiples of 16 bytes
   bool whole;       // and end at one: every unit of 16 bytes is in D or outside
   uint64_t policy;  // of L2 for D
@@ -96,8 +98,8 @@ struct Epilogue {
         scales(smem, group) {
     staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
               (C.skinny() ? 0 : warp * C.staged_rows() * kPitch);
-    general = !kFinishes && (args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
-                             args.bias != nullptr || args.relu);
+    general = !kElsewhere && (args.out == OutType::kF32 || args.alpha != 1.0f ||
+                              args.beta != 0.0f || args.bias != nullptr || args.relu);
     aligned =
         args.ldd % 8 == 0 && args.d_batch % 8 == 0 && reinterpret_cast<uint64_t>(args.d) % 16 == 0;
     whole = aligned && args.n % 8 == 0;

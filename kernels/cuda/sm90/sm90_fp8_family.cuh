@@ -61,6 +61,21 @@ struct Entry : EntryOf<C, false> {};
 template <GemmConfig C>
 struct FinishingEntry : EntryOf<C, true> {};
 
+// Of a config that has no kernel in a list.
+template <typename LaunchArgs>
+struct NoEntry {
+  static cudaError_t Prepare() { return cudaErrorInvalidValue; }
+  static cudaError_t Launch(const LaunchArgs&, cudaStream_t) { return cudaErrorInvalidValue; }
+  static cudaError_t MaxClusters(int, int*) { return cudaErrorInvalidValue; }
+};
+// They finish what they are asked for, be it nothing.
+template <GemmConfig C, bool kHas = C.has_along_rows()>
+struct AlongRowsEntryOf : NoEntry<GemmLaunch> {};
+template <GemmConfig C>
+struct AlongRowsEntryOf<C, true> : EntryOf<AlongRows(C), true> {};
+template <GemmConfig C>
+struct AlongRowsEntry : AlongRowsEntryOf<C> {};
+
 template <const auto& kList>
 inline constexpr int kLength = sizeof(kList) / sizeof(kList[0]);
 
@@ -95,9 +110,10 @@ using FamilyOf =
 
 template <Mma kMma, const auto& kList, int kCount = kLength<kList>,
           template <GemmConfig> class EntryOf = Entry>
-constexpr GemmFamilyEntry MakeFamily(const char* name, const GemmFamilyEntry* finishing = nullptr) {
+constexpr GemmFamilyEntry MakeFamily(const char* name, const GemmFamilyEntry* finishing = nullptr,
+                                     const GemmFamilyEntry* along_rows = nullptr) {
   using F = FamilyOf<GemmLaunch, EntryOf, kMma, kList, kCount>;
-  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters, finishing};
+  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters, finishing, along_rows};
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -6,6 +6,7 @@
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90/along_rows/sm90_along_rows.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_scales.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
@@ -20,8 +21,8 @@ inline constexpr int kFullArrivals = 1 + kBScales<C>;
 
 // Row side, column side and A's scales of the k blocks from `block` on, by one thread. The maps
 // have the dimensions [batch, k blocks, rows, 128], or [batch, 1, rows, k] for one k block a stage,
-// where the end of k may fall into a block; k in bytes. `kAlone`: all of it for this CTA, and for
-// no other.
+// where the end of k may fall into a block; k in bytes. Of a B along its rows it is [batch, 1, k,
+// n]. `kAlone`: all of it for this CTA, and for no other.
 template <GemmConfig C, bool kAlone = false>
 __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Tile& tile, int stage,
@@ -41,7 +42,13 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   ptx::MbarrierArriveExpectTx(full, C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
   // A map's box is one CTA's slice of what is shared.
   constexpr int kRows = C.rows / C.share_rows;
-  if constexpr (kAlone || C.share_rows == 1) {
+  if constexpr (C.b_along_rows && C.skinny()) {
+    constexpr bool kShared = !kAlone && C.share_rows > 1;
+    const int row = kShared ? place.col * kRows : 0;
+    LoadAlongRows<kShared ? kRows : C.rows, kShared, C.k_blocks, C.row_bytes()>(
+        &launch.row_map, full, smem.Rows(stage) + row * kRowBytes, tile.row0 + row,
+        block * C.block_k(), row_batch, place.RowPeers(), row_policy);
+  } else if constexpr (kAlone || C.share_rows == 1) {
 #pragma unroll
     for (int row = 0; row < C.rows; row += kRows) {
       ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage) + row * kRowBytes, x, tile.row0 + row,
@@ -53,7 +60,13 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
                              tile.row0 + row, z, row_batch, place.RowPeers(), row_policy);
   }
   constexpr int kCols = C.cols / C.share_cols;
-  if constexpr (kAlone || C.share_cols == 1) {
+  if constexpr (C.b_along_rows && !C.skinny()) {
+    constexpr bool kShared = !kAlone && C.share_cols > 1;
+    const int col = kShared ? place.row * kCols : 0;
+    LoadAlongRows<kShared ? kCols : C.cols, kShared, C.k_blocks, C.col_bytes()>(
+        &launch.col_map, full, smem.Cols(stage) + col * kRowBytes, tile.col0 + col,
+        block * C.block_k(), col_batch, place.ColPeers(), col_policy);
+  } else if constexpr (kAlone || C.share_cols == 1) {
 #pragma unroll
     for (int col = 0; col < C.cols; col += kCols) {
       ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage) + col * kRowBytes, x, tile.col0 + col,

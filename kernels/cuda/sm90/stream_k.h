@@ -94,6 +94,7 @@ struct StreamFamilyEntry {
   GemmFamilyEntry family;
   cudaError_t (*launch)(int config, const StreamLaunch& launch, cudaStream_t stream);
   const StreamFamilyEntry* finishing;  // as GemmFamilyEntry's
+  const StreamFamilyEntry* along_rows;
 };
 
 extern const StreamFamilyEntry kSm90Bf16Stream;

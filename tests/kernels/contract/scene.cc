@@ -87,6 +87,8 @@ std::string Name(Placement placement) {
       return "transposed";
     case Placement::kStrided:
       return "strided";
+    case Placement::kColumnMajor:
+      return "column-major";
   }
   return "";
 }
@@ -107,6 +109,7 @@ TensorRef Place(int slot, DType dtype, const Dims& shape, Placement placement, i
       }
       break;
     case Placement::kTransposed:
+    case Placement::kColumnMajor:
       if (last >= 1) {
         tensor.strides[last] = shape[last - 1];
         tensor.strides[last - 1] = 1;
@@ -119,7 +122,8 @@ TensorRef Place(int slot, DType dtype, const Dims& shape, Placement placement, i
       matrix = last >= 1 ? shape[last - 1] * (2 * shape[last] + 1) : 2 * matrix;
       break;
   }
-  if (shape.rank == 3) tensor.strides[0] = matrix + (placement == Placement::kDense ? 0 : 7);
+  const bool packed = placement == Placement::kDense || placement == Placement::kColumnMajor;
+  if (shape.rank == 3) tensor.strides[0] = matrix + (packed ? 0 : 7);
   bytes = tensor.offset_bytes + (shape.rank == 3 ? shape[0] * tensor.strides[0] : matrix) * size;
   return tensor;
 }

@@ -19,10 +19,11 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // How a tensor lies in its slot.
 enum class Placement {
-  kDense,       // row-major
-  kPadded,      // row-major, rows longer than the matrix, not at the slot's start
-  kTransposed,  // column-major
-  kStrided,     // unit stride nowhere
+  kDense,        // row-major
+  kPadded,       // row-major, rows longer than the matrix, not at the slot's start
+  kTransposed,   // column-major
+  kStrided,      // unit stride nowhere
+  kColumnMajor,  // column-major, matrices of a batch one behind the other
 };
 inline constexpr Placement kPlacements[] = {Placement::kDense, Placement::kPadded,
                                             Placement::kTransposed, Placement::kStrided};

@@ -14,25 +14,21 @@ template <int kRows, bool kAlongRows, bool kShared>
 __device__ __forceinline__ void LoadGradientSide(const CUtensorMap* map, uint32_t full,
                                                  uint32_t target, int row, int k, int batch,
                                                  uint16_t peers) {
-  constexpr int kBoxes = kAlongRows ? kRows / kAlongRowsBox : 1;
-#pragma unroll
-  for (int box = 0; box < kBoxes; ++box) {
-    const int x = kAlongRows ? (row + box * kAlongRowsBox) * 2 : k * 2, y = kAlongRows ? k : row;
-    const uint32_t to = target + box * kAlongRowsBoxBytes;
-    if constexpr (kShared) {
-      ptx::TensorLoadMulticast(map, full, to, x, y, 0, batch, peers, ptx::kEvictNormal);
-    } else {
-      ptx::TensorLoad(map, full, to, x, y, 0, batch, ptx::kEvictNormal);
-    }
+  if constexpr (kAlongRows) {
+    LoadAlongRows<kRows, kShared>(map, full, target, row, k, batch, peers, ptx::kEvictNormal);
+  } else if constexpr (kShared) {
+    ptx::TensorLoadMulticast(map, full, target, k * 2, row, 0, batch, peers, ptx::kEvictNormal);
+  } else {
+    ptx::TensorLoad(map, full, target, k * 2, row, 0, batch, ptx::kEvictNormal);
   }
 }
 
-template <GemmConfig C, bool kHalf, bool kAlongRows>
+template <GemmConfig C, bool kAlongRows>
 struct DirectGradientKind {
   static constexpr GemmConfig kConfig = C;
   // Along k a box begins at a multiple of 16 bytes: elsewhere the copy engine faults.
   static constexpr int kStep = kAlongRows ? 1 : 16 / C.element_bytes();
-  using Math = DirectGradientMath<C, kHalf, kAlongRows>;
+  using Math = DirectGradientMath<C, kAlongRows>;
 
   static __device__ __forceinline__ void Prefetch(const GradientLaunch& launch) {
     ptx::PrefetchTensorMap(&launch.row_map);
@@ -57,10 +53,10 @@ struct DirectGradientKind {
   }
 };
 
-template <uint64_t kCode, bool kHalf, bool kAlongRows>
+template <uint64_t kCode, bool kAlongRows>
 __global__ void __launch_bounds__(Decode(kCode).threads(), 1)
     DirectGradient(const __grid_constant__ GradientLaunch launch) {
-  RunGradient<DirectGradientKind<Decode(kCode), kHalf, kAlongRows>>(launch);
+  RunGradient<DirectGradientKind<Decode(kCode), kAlongRows>>(launch);
 }
 
 }  // namespace gemmd::kernels::cuda

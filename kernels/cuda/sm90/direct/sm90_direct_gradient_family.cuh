@@ -8,8 +8,7 @@
 
 namespace gemmd::kernels::cuda {
 
-// `kHalf`: the kind is FP16.
-template <Mma kMma, bool kHalf>
+template <Mma kMma>
 struct DirectGradientConfigs {
   // Storing: with so few results the producer would else be one warp.
   static constexpr GemmConfig Tile(int m, int stages) {
@@ -22,8 +21,8 @@ struct DirectGradientConfigs {
   template <int kIndex>
   static constexpr GradientFunctions Of(bool along_rows) {
     constexpr GemmConfig C = kConfigs[kIndex];
-    return along_rows ? FunctionsOf<C, DirectGradient<Encode(C), kHalf, true>>()
-                      : FunctionsOf<C, DirectGradient<Encode(C), kHalf, false>>();
+    return along_rows ? FunctionsOf<C, DirectGradient<Encode(C), true>>()
+                      : FunctionsOf<C, DirectGradient<Encode(C), false>>();
   }
   static GradientFunctions Find(int config, GradientTypes types) {
     static_assert(kCount == 3, "a row for each");

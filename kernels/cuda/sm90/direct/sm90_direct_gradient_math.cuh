@@ -7,7 +7,6 @@
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
-#include "kernels/cuda/ptx/wgmma_mn.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 #include "kernels/cuda/sm90/sm90_give_back.cuh"
@@ -15,12 +14,9 @@
 
 namespace gemmd::kernels::cuda {
 
-// Of an operand along its rows: 64 rows by a k block.
-inline constexpr int kAlongRowsBox = 64, kAlongRowsBoxBytes = kAlongRowsBox * kRowBytes;
-
-// `kHalf`: they are FP16. `kAlongRows`: both operands lie along their rows, [k, rows], and not
-// along k. A stage then has boxes of 64 rows, in each 128 bytes for each k.
-template <GemmConfig C, bool kHalf, bool kAlongRows>
+// `kAlongRows`: both operands lie along their rows, [k, rows], and not
+// along k (sm90_along_rows.cuh).
+template <GemmConfig C, bool kAlongRows>
 struct DirectGradientMath {
   static_assert(C.groups == 2 && C.cols == 128 && C.k_blocks == 1 && C.k_groups == 1 &&
                 C.element_bytes() == 2);
@@ -28,6 +24,7 @@ struct DirectGradientMath {
   static constexpr int kResults = C.result_regs();
   static constexpr int kSums = C.cols / 2;  // of a sub-tile
   static constexpr int kAtOnce = 16;        // of k, by one instruction
+  using Side = DirectSide<kAlongRows>;
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
@@ -53,11 +50,8 @@ struct DirectGradientMath {
                                     place.Writer(lane < ClusterPlace<C>::kWriters ? lane : 0))),
         lane_offset(__shfl_sync(0xffffffff, lane * 16, lane)),
         result(result) {
-    // Without the CTA's number in the cluster, which stands above the address: a descriptor has the
-    // distance between boxes there.
-    constexpr uint32_t kAddressUnits = 0x3fff;
-    rows_units = (smem.Rows(0) + group * kSubs * 64 * kRowBytes) / 16 & kAddressUnits;
-    cols_units = smem.Cols(0) / 16 & kAddressUnits;
+    rows_units = Side::Units((smem.Rows(0) + group * kSubs * 64 * kRowBytes) / 16);
+    cols_units = Side::Units(smem.Cols(0) / 16);
   }
 
   __device__ __forceinline__ void WaitFull() const {
@@ -75,16 +69,9 @@ struct DirectGradientMath {
       const uint32_t cols = cols_units + stage;
 #pragma unroll
       for (int i = 0; i < C.block_k() / kAtOnce; ++i) {
-        if constexpr (kAlongRows) {
-          constexpr int kStep = kAtOnce * kRowBytes / 16;
-          ptx::WgmmaMnN128<kHalf>::Multiply(
-              sums, ptx::MnMajorDescriptor<kAlongRowsBoxBytes>(rows + i * kStep),
-              ptx::MnMajorDescriptor<kAlongRowsBoxBytes>(cols + i * kStep));
-        } else {
-          constexpr int kStep = kAtOnce * 2 / 16;
-          DirectWgmma<C.mma, C.cols>::Multiply(sums, ptx::KMajorDescriptor(rows + i * kStep),
-                                               ptx::KMajorDescriptor(cols + i * kStep), true);
-        }
+        DirectWgmma<C.mma, C.cols, kAlongRows, kAlongRows>::Multiply(
+            sums, Side::Descriptor(rows + i * Side::kStep),
+            Side::Descriptor(cols + i * Side::kStep), true);
       }
     }
     ptx::WgmmaCommit();

@@ -12,9 +12,12 @@
 
 namespace gemmd::kernels::cuda {
 
-// A math warpgroup: 64 of the tile's weights by its rows of A.
+// A math warpgroup: 64 of the tile's weights by its rows of A. The weights may lie along their
+// rows.
 template <GemmConfig C, GemmConfig T>
 struct GroupMath {
+  using Weights = DirectSide<C.b_along_rows>;
+
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
   int lane;
@@ -33,7 +36,7 @@ struct GroupMath {
         writer_empty(ptx::MapToRank(smem.Empty(0),
                                     place.Writer(lane < ClusterPlace<C>::kWriters ? lane : 0))),
         lane_offset(__shfl_sync(0xffffffff, lane * 16, lane)),
-        rows_units((smem.Rows(0) + warp / 4 % C.groups * 64 * kRowBytes) / 16),
+        rows_units(Weights::Units((smem.Rows(0) + warp / 4 % C.groups * 64 * kRowBytes) / 16)),
         result(result) {}
 
   // The stage at `issue` by `kCols` columns.
@@ -51,8 +54,8 @@ struct GroupMath {
 #pragma unroll
       for (int i = 0; i < kRowBytes / kBytesAtOnce; ++i) {
         const int k = i * (kBytesAtOnce / 16);
-        DirectWgmma<C.mma, kCols>::Multiply(
-            sums, ptx::KMajorDescriptor(rows + block * (C.row_bytes() / 16) + k),
+        DirectWgmma<C.mma, kCols, C.b_along_rows>::Multiply(
+            sums, Weights::Descriptor(rows + block * (C.row_bytes() / 16) + i * Weights::kStep),
             ptx::KMajorDescriptor(cols + block * (T.col_bytes() / 16) + k), true);
       }
     }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/tensor_map.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90/along_rows/sm90_along_rows.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
@@ -54,7 +55,12 @@ struct GroupProducer {
     const uint32_t full = smem.Full(at.stage);
     const int x = block * kRowBytes;
     ptx::MbarrierArriveExpectTx(full, C.row_bytes() + boxes * kWideBoxBytes);
-    ptx::TensorLoad(b, full, smem.Rows(at.stage), x, row0, 0, item, ptx::kEvictNormal);
+    if constexpr (C.b_along_rows) {
+      LoadAlongRows<C.rows, false>(b, full, smem.Rows(at.stage), row0, block * C.block_k(), item, 0,
+                                   ptx::kEvictNormal);
+    } else {
+      ptx::TensorLoad(b, full, smem.Rows(at.stage), x, row0, 0, item, ptx::kEvictNormal);
+    }
     if (boxes == C.cols / kRowsAWideBox) {  // all of them: as few copies as can be
 #pragma unroll
       for (int row = place.row * kFullBoxRows; row < C.cols; row += C.share_cols * kFullBoxRows) {
@@ -88,7 +94,10 @@ struct GroupProducer {
     const uint32_t rows = smem.Rows(at.stage), cols = rows + T.k_blocks * T.row_bytes();
     ptx::MbarrierArriveExpectTx(full, T.k_blocks * (T.row_bytes() + boxes * kABoxBytes));
     // Both k blocks at once make longer runs of memory, but take whole ones.
-    if (launch.whole_blocks) {
+    if constexpr (C.b_along_rows) {
+      LoadAlongRows<T.rows, false, T.k_blocks, T.row_bytes()>(
+          b, full, rows, row0, block * T.block_k(), item, 0, ptx::kEvictFirst);
+    } else if (launch.whole_blocks) {
       ptx::TensorLoad(b, full, rows, 0, row0, block, item, ptx::kEvictFirst);
     } else {
 #pragma unroll

@@ -1,5 +1,7 @@
 // How a tile of a grouped matmul without block scales leaves: weights' rows are columns of D, so
 // that results are turned on their way out. They have their scales by then, and are FP32.
+//
+// Kernels that finish (`kFinishes`) are for what NeedsFinish(), as dense ones are.
 
 #pragma once
 
@@ -7,6 +9,7 @@
 #include "kernels/cuda/sm90/direct/sm90_direct_group_scales.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
 #include "kernels/cuda/sm90/direct/sm90_fp8_row_group_math.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 
@@ -17,10 +20,12 @@ struct TileBounds {
   GemmLaunch launch;
   __device__ explicit TileBounds(const GemmArgs& args) {
     launch.args = args;
+    launch.args.beta = 0.0f;
     launch.streams_b = false;
   }
-  __device__ __forceinline__ void MoveTo(const DirectGroupedLaunch& all, const GroupTile& tile) {
-    launch.args.m = tile.row_end;
+  __device__ __forceinline__ void MoveTo(const GroupTile& tile) { launch.args.m = tile.row_end; }
+  __device__ __forceinline__ void MoveBiasTo(const DirectGroupedLaunch& all,
+                                             const GroupTile& tile) {
     if (all.args.bias == nullptr) return;
     launch.args.bias =
         static_cast<const uint8_t*>(all.args.bias) + tile.group * all.bias_group_bytes;
@@ -35,7 +40,7 @@ constexpr GemmConfig OfFloats() {
   return config;
 }
 
-template <GemmConfig C, GemmConfig T>
+template <GemmConfig C, GemmConfig T, bool kFinishes>
 struct GroupStore {
   static constexpr GemmConfig kThin = OfFloats<T>();
 
@@ -44,15 +49,51 @@ struct GroupStore {
   const ClusterPlace<C>& place;
   typename GroupMathOf<C, T>::Type& math;
   TileBounds& bounds;
-  Epilogue<kThin>& out;
+  Epilogue<kThin, true>& out;
+  float bias[2] = {};  // of the lane's two rows of the weights, where results are adjusted
 
   static constexpr OutType kOwnType = C.mma == Mma::kF16 ? OutType::kF16 : OutType::kBF16;
   static constexpr int kPiece = T.result_regs();  // of T.cols columns
 
-  __device__ __forceinline__ void Store(const GroupStop& stop) {
-    bounds.MoveTo(launch, stop.rows);
+  // Whether all of D leaves by StoreRounded. Alpha, a bias and ReLU are added where sums lie.
+  __device__ __forceinline__ bool Rounds() const {
+    return out.whole && launch.args.out == kOwnType &&
+           (!kFinishes || launch.args.activation <= ActivationType::kRelu);
+  }
+
+  __device__ __forceinline__ void MoveTo(const GroupStop& stop) {
+    bounds.MoveTo(stop.rows);
+    if constexpr (kFinishes) bounds.MoveBiasTo(launch, stop.rows);
     out.tile = {(stop.n * C.share_cols + place.row) * C.rows, stop.rows.row0, stop.rows.item};
-    if (out.whole && !out.general && launch.args.out == kOwnType) {
+  }
+
+  // Of the next tile: on its way while it multiplies.
+  __device__ __forceinline__ void FetchBias(const GroupStop& stop) {
+    MoveTo(stop);
+    const GemmArgs& args = bounds.launch.args;
+    if (!Rounds() || args.bias == nullptr) return;
+    const int n = out.SubRow(0) + out.warp * 16 + out.lane / 4;
+    const int last = static_cast<int>(args.n) - 1;  // results behind it go nowhere
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      bias[i] =
+          LoadAs(args.bias, min(n + i * 8, last), args.bias_is_f32 ? OutType::kF32 : args.out);
+    }
+  }
+
+  __device__ __forceinline__ void Adjust() const {
+    const float floor = launch.args.relu ? 0.0f : -__builtin_inff();
+#pragma unroll
+    for (int i = 0; i < C.result_regs(); ++i) {
+      const float sum = __fmaf_rn(BitsOf(math.result[i]), launch.args.alpha, bias[i % 4 / 2]);
+      math.result[i] = FromBits<Sum<C>>(ptx::MaxNaN(sum, floor));  // NaN stays NaN
+    }
+  }
+
+  __device__ __forceinline__ void Store(const GroupStop& stop) {
+    MoveTo(stop);
+    if (Rounds()) {
+      if constexpr (kFinishes) Adjust();
       StoreRounded(stop.rows.row_end);
     } else {
       StoreAny(stop);
@@ -107,22 +148,28 @@ struct GroupStore {
   // By a thin tile's store, once for each of its widths that a tile has: one copy of the code, to
   // which the results move up.
   __device__ __forceinline__ void StoreAny(const GroupStop& stop) {
-    const SmemLayout<kThin> thin{smem.base};
 #pragma unroll 1
     while (true) {
       if constexpr (kSumsIntegers<C>) {
         float piece[kPiece];
 #pragma unroll
         for (int i = 0; i < kPiece; ++i) piece[i] = BitsOf(math.result[i]);
-        StoreWhole<kThin>(bounds.launch, thin, out, piece);
+        StorePiece(piece);
       } else {
-        StoreWhole<kThin>(bounds.launch, thin, out,
-                          reinterpret_cast<const float(&)[kPiece]>(math.result[0]));
+        StorePiece(reinterpret_cast<float(&)[kPiece]>(math.result[0]));
       }
       out.tile.col0 += T.cols;
       if (out.tile.col0 >= stop.rows.row_end) break;
 #pragma unroll
       for (int i = 0; i + kPiece < C.result_regs(); ++i) math.result[i] = math.result[i + kPiece];
+    }
+  }
+  __device__ __forceinline__ void StorePiece(float (&piece)[kPiece]) const {
+    const SmemLayout<kThin> thin{smem.base};
+    if constexpr (kFinishes) {
+      StoreFinished<kThin>(bounds.launch, thin, out, piece);
+    } else {
+      StoreWhole<kThin>(bounds.launch, thin, out, piece);
     }
   }
 };

@@ -20,15 +20,16 @@
 namespace gemmd::kernels::cuda {
 
 // The math warps' way through the tiles: wide ones, then thin ones, as the producer goes it.
-template <GemmConfig C, GemmConfig T>
+template <GemmConfig C, GemmConfig T, bool kFinishes>
 __device__ __forceinline__ void ConsumeGroups(const DirectGroupedLaunch& launch,
                                               const DirectWalk& walk, int cluster, int clusters,
-                                              GroupStore<C, T>& store) {
+                                              GroupStore<C, T, kFinishes>& store) {
   const int wide_tiles = walk.Total(kWideTile), tiles = wide_tiles + walk.Total(kThinTile);
   for (int index = cluster; index < tiles; index += clusters) {
     const bool wide = index < wide_tiles;
     const GroupStop stop =
         wide ? walk.At(kWideTile, index) : walk.At(kThinTile, index - wide_tiles);
+    if constexpr (kFinishes) store.FetchBias(stop);
     GroupScales<C> scales;
     if constexpr (C.scales_results()) {
       const int n = (stop.n * C.share_cols + store.place.row) * C.rows;
@@ -67,7 +68,7 @@ constexpr bool CheckDirectGrouped() {
 }
 
 // `kTable`: matrices lie apart.
-template <uint64_t kWide, uint64_t kThin, bool kTable>
+template <uint64_t kWide, uint64_t kThin, bool kTable, bool kFinishes>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     DirectGrouped(const __grid_constant__ DirectGroupedLaunch launch) {
   constexpr GemmConfig C = Decode(kWide), T = Decode(kThin);
@@ -123,9 +124,9 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Sum<C> result[C.result_regs()];
     typename GroupMathOf<C, T>::Type math(smem, place, warp, lane, result);
     TileBounds bounds(launch.args);
-    constexpr GemmConfig kOut = GroupStore<C, T>::kThin;
-    Epilogue<kOut> out(bounds.launch, SmemLayout<kOut>{smem.base}, warp, lane);
-    GroupStore<C, T> store = {launch, smem, place, math, bounds, out};
+    constexpr GemmConfig kOut = GroupStore<C, T, kFinishes>::kThin;
+    Epilogue<kOut, true> out(bounds.launch, SmemLayout<kOut>{smem.base}, warp, lane);
+    GroupStore<C, T, kFinishes> store = {launch, smem, place, math, bounds, out};
     ConsumeGroups<C, T>(launch, walk, cluster, clusters, store);
     if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
       ptx::ClusterArriveRelaxed();
@@ -135,10 +136,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
 }
 
 // The kernels of a pair of configs.
-template <GemmConfig C, GemmConfig T>
+template <GemmConfig C, GemmConfig T, bool kFinishes>
 struct DirectGroupedMember {
-  static constexpr auto* kKernel = DirectGrouped<Encode(C), Encode(T), false>;
-  static constexpr auto* kOfTables = DirectGrouped<Encode(C), Encode(T), true>;
+  static constexpr auto* kKernel = DirectGrouped<Encode(C), Encode(T), false, kFinishes>;
+  static constexpr auto* kOfTables = DirectGrouped<Encode(C), Encode(T), true, kFinishes>;
 
   static cudaError_t Prepare() {
     for (auto* kernel : {kKernel, kOfTables}) {

@@ -4,27 +4,60 @@
 #pragma once
 
 #include "kernels/cuda/ptx/wgmma.cuh"
+#include "kernels/cuda/sm90/along_rows/sm90_along_rows.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 #include "kernels/cuda/sm90/sm90_give_back.cuh"
 #include "kernels/cuda/sm90/sm90_sum.cuh"
 
 namespace gemmd::kernels::cuda {
 
-template <Mma kMma, int N>
+// `kRows`, `kCols`: that side lies along its rows, not along k.
+template <Mma kMma, int N, bool kRows = false, bool kCols = false>
 struct DirectWgmma;
 template <int N>
 struct DirectWgmma<Mma::kBf16, N> : ptx::WgmmaBf16<N> {};
 template <int N>
+struct DirectWgmma<Mma::kBf16, N, true, false> : ptx::WgmmaBf16Rows<N> {};
+template <int N>
+struct DirectWgmma<Mma::kBf16, N, false, true> : ptx::WgmmaBf16Cols<N> {};
+template <int N>
+struct DirectWgmma<Mma::kBf16, N, true, true> : ptx::WgmmaBf16Mn<N> {};
+template <int N>
 struct DirectWgmma<Mma::kF16, N> : ptx::WgmmaF16<N> {};
 template <int N>
+struct DirectWgmma<Mma::kF16, N, true, false> : ptx::WgmmaF16Rows<N> {};
+template <int N>
+struct DirectWgmma<Mma::kF16, N, false, true> : ptx::WgmmaF16Cols<N> {};
+template <int N>
+struct DirectWgmma<Mma::kF16, N, true, true> : ptx::WgmmaF16Mn<N> {};
+template <int N>
 struct DirectWgmma<Mma::kI8, N> : ptx::WgmmaS8<N> {};
+
+// Of one side: what an instruction is told of a place in it, and from there to the next 32 bytes
+// of k, in units of 16 bytes.
+template <bool kAlongRows>
+struct DirectSide {
+  static constexpr int kStep = kAlongRows ? kAlongRowsStep : 32 / 16;
+
+  static __device__ __forceinline__ uint32_t Units(uint32_t units) {
+    if constexpr (kAlongRows) return AlongRowsUnits(units);
+    return units;
+  }
+  static __device__ __forceinline__ uint64_t Descriptor(uint32_t units) {
+    if constexpr (kAlongRows) return AlongRowsDescriptor(units);
+    return ptx::KMajorDescriptor(units);
+  }
+};
 
 template <GemmConfig C>
 struct DirectMath {
   static constexpr int kSubs = C.row_subs();
   static constexpr int kSums = C.cols / 2;  // of a sub-tile
   static constexpr int kBytesAtOnce = 32;   // of k, by one instruction
-  static constexpr int kUnitsAtOnce = kBytesAtOnce / 16;
+  using Rows = DirectSide<C.b_along_rows && C.skinny()>;
+  using Cols = DirectSide<C.b_along_rows && !C.skinny()>;
+  using Wgmma =
+      DirectWgmma<C.mma, C.cols, C.b_along_rows && C.skinny(), C.b_along_rows && !C.skinny()>;
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
@@ -49,8 +82,9 @@ struct DirectMath {
     const int group = warp / 4 % C.groups;
     const int first_block = C.k_groups == 1 ? 0 : warp / 4 / C.groups * C.blocks_of_group();
     const int first_row = C.alternates ? 0 : group * kSubs * 64;
-    rows_units = (smem.Rows(0) + first_block * C.row_bytes() + first_row * kRowBytes) / 16;
-    cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
+    rows_units =
+        Rows::Units((smem.Rows(0) + first_block * C.row_bytes() + first_row * kRowBytes) / 16);
+    cols_units = Cols::Units((smem.Cols(0) + first_block * C.col_bytes()) / 16);
   }
 
   // The k block at `issue`, of which the first one of a tile overwrites what was there.
@@ -66,9 +100,9 @@ struct DirectMath {
       auto& sums = reinterpret_cast<Sum<C>(&)[kSums]>(result[sub * kSums]);
 #pragma unroll
       for (int i = 0; i < kRowBytes / kBytesAtOnce; ++i) {
-        DirectWgmma<C.mma, C.cols>::Multiply(
-            sums, ptx::KMajorDescriptor(rows + sub * (64 * kRowBytes / 16) + i * kUnitsAtOnce),
-            ptx::KMajorDescriptor(cols + i * kUnitsAtOnce), !kFirst || i != 0);
+        Wgmma::Multiply(sums,
+                        Rows::Descriptor(rows + sub * (64 * kRowBytes / 16) + i * Rows::kStep),
+                        Cols::Descriptor(cols + i * Cols::kStep), !kFirst || i != 0);
       }
     }
     ptx::WgmmaCommit();

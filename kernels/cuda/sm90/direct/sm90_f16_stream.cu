@@ -1,11 +1,12 @@
 // FP16 by stream-k: the table of sm90_direct_stream_family.cuh.
 
+#include "kernels/cuda/sm90/along_rows/along_rows.h"
 #include "kernels/cuda/sm90/direct/sm90_direct_stream_family.cuh"
 #include "kernels/cuda/sm90/finishing/finishing.h"
 
 namespace gemmd::kernels::cuda {
 
-extern const StreamFamilyEntry kSm90F16Stream =
-    MakeStreamFamily<Mma::kF16, kDirectStream>("sm90_f16_stream", &kSm90F16StreamFinishing);
+extern const StreamFamilyEntry kSm90F16Stream = MakeStreamFamily<Mma::kF16, kDirectStream>(
+    "sm90_f16_stream", &kSm90F16StreamFinishing, &kSm90F16StreamAlongRows);
 
 }  // namespace gemmd::kernels::cuda

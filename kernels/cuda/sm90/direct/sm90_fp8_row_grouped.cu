@@ -1,6 +1,7 @@
 // Grouped E4M3 with scales by row or tensor, or none: the tables of sm90_direct_grouped_family.cuh.
 
 #include "kernels/cuda/sm90/direct/sm90_direct_grouped_family.cuh"
+#include "kernels/cuda/sm90/finishing/grouped_finishing.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -9,8 +10,12 @@ using Configs = DirectGroupedConfigs<Mma::kFp8Row>;
 
 }  // namespace
 
-extern const DirectGroupedEntry kSm90Fp8RowGrouped = {kFp8RowGroupedName, Configs::kWide,
-                                                      Configs::kThin,     Configs::kCount,
-                                                      Configs::Prepare,   Configs::Launch};
+extern const DirectGroupedEntry kSm90Fp8RowGrouped = {kFp8RowGroupedName,
+                                                      Configs::kWide,
+                                                      Configs::kThin,
+                                                      Configs::kCount,
+                                                      Configs::Prepare,
+                                                      Configs::Launch,
+                                                      &kSm90Fp8RowGroupedFinishing};
 
 }  // namespace gemmd::kernels::cuda

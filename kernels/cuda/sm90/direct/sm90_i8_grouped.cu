@@ -2,6 +2,7 @@
 // sm90_direct_grouped_family.cuh.
 
 #include "kernels/cuda/sm90/direct/sm90_direct_grouped_family.cuh"
+#include "kernels/cuda/sm90/finishing/grouped_finishing.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -10,8 +11,8 @@ using Configs = DirectGroupedConfigs<Mma::kI8>;
 
 }  // namespace
 
-extern const DirectGroupedEntry kSm90I8Grouped = {kI8GroupedName,   Configs::kWide,
-                                                  Configs::kThin,   Configs::kCount,
-                                                  Configs::Prepare, Configs::Launch};
+extern const DirectGroupedEntry kSm90I8Grouped = {
+    kI8GroupedName,   Configs::kWide,  Configs::kThin,          Configs::kCount,
+    Configs::Prepare, Configs::Launch, &kSm90I8GroupedFinishing};
 
 }  // namespace gemmd::kernels::cuda

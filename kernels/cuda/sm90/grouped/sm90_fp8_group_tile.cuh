@@ -60,9 +60,11 @@ struct TileNote {
     const uint32_t note = smem.AScales(stage) + kAt;
     ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
                                         __int_as_float(at.row0), __int_as_float(at.row_end)));
-    ptx::StoreShared(note + 16, __int_as_float(at.n0));
-    if constexpr (C.takes_rest) ptx::StoreShared(note + 20, __int_as_float(at.rest));
+    ptx::StoreShared2(note + 16, make_float2(__int_as_float(at.n0),
+                                             __int_as_float(C.takes_rest ? at.rest : at.group)));
   }
+  // `kGroup`: the group's number, too, of configs without a rest.
+  template <bool kGroup = false>
   static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
     const uint32_t note = smem.AScales(stage) + kAt;
     const float4 v = ptx::LoadShared4(note);
@@ -70,6 +72,7 @@ struct TileNote {
     GroupPlace at = {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)),
                      0};
     if constexpr (C.takes_rest) at.rest = same(ptx::LoadShared(note + 20));
+    if constexpr (kGroup) at.group = same(ptx::LoadShared(note + 20));
     return at;
   }
 };

@@ -5,19 +5,22 @@
 //
 // A tile begins at any row. What it loads behind its group's end are other rows or zeros: results
 // of theirs stay in registers, since each row's products are its own.
+//
+// Kernels that finish (`kFinishes`) are for what NeedsFinish(), as dense ones are.
 
 #pragma once
 
+#include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_producer.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gate_finish.cuh"
 
 namespace gemmd::kernels::cuda {
 
 // From a tile's results to D, or through the gate.
-template <GemmConfig C>
-__device__ __forceinline__ void FinishTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
-                                           const GroupPlace& at, const Tile& tile, int warp,
-                                           int lane, float (&result)[C.result_regs()]) {
+template <GemmConfig C, bool kFinishes>
+__device__ __forceinline__ void StoreTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                          const GroupPlace& at, const Tile& tile, int warp,
+                                          int lane, float (&result)[C.result_regs()]) {
   if constexpr (C.gates) {
     const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
     const int block = at.n0 / C.block_n();
@@ -27,21 +30,34 @@ __device__ __forceinline__ void FinishTile(const GroupedLaunch& launch, const Sm
       finish.StoreRows(tile, at.row_end, block, result);
     }
   } else {
-    // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
+    // The store's bounds and bias are a tile's: of this copy the compiler keeps what the store
+    // reads.
     GemmLaunch bounded;
     bounded.args = launch.gemm.args;
     bounded.streams_b = launch.gemm.streams_b;
     bounded.stores_by_copy = launch.gemm.stores_by_copy;
     bounded.args.m = at.row_end;
-    Epilogue<C> out(bounded, smem, warp, lane);
+    if constexpr (kFinishes) {
+      bounded.adjusts = launch.gemm.adjusts;
+      bounded.args.beta = 0.0f;
+      if (bounded.args.bias != nullptr) {
+        bounded.args.bias =
+            static_cast<const uint8_t*>(bounded.args.bias) + at.group * launch.bias_group_bytes;
+      }
+    }
+    Epilogue<C, true> out(bounded, smem, warp, lane);
     out.tile = tile;
-    StoreWhole<C>(bounded, smem, out, result);
+    if constexpr (kFinishes) {
+      StoreFinished<C>(bounded, smem, out, result);
+    } else {
+      StoreWhole<C>(bounded, smem, out, result);
+    }
   }
   __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
 }
 
 // One tile from its first stage, at `ring`, to D.
-template <GemmConfig C>
+template <GemmConfig C, bool kFinishes>
 __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& at, RingPosition<C.stages>& ring,
                                             int warp, int lane) {
@@ -72,12 +88,12 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();
   math.Run(steps, tile);
   ring = math.release;
-  FinishTile<C>(launch, smem, at, tile, warp, lane, result);
+  StoreTile<C, kFinishes>(launch, smem, at, tile, warp, lane, result);
 }
 
 // A thin tile's rows of A are columns of its products: no more are multiplied than there are,
 // rounded up. Each width leaves the same bits.
-template <GemmConfig W, GemmConfig T>
+template <GemmConfig W, GemmConfig T, bool kFinishes>
 __device__ __forceinline__ void ConsumeThinTile(const GroupedLaunch& launch,
                                                 const SmemLayout<W>& smem, const GroupPlace& at,
                                                 RingPosition<W.stages>& ring, int warp, int lane) {
@@ -86,18 +102,19 @@ __device__ __forceinline__ void ConsumeThinTile(const GroupedLaunch& launch,
     static_assert(SharesRing<W, kQuarter>() && SharesRing<W, kHalf>());
     const int rows = at.row_end - at.row0;
     if (rows <= kQuarter.cols) {
-      ConsumeTile<kQuarter>(launch, SmemLayout<kQuarter>{smem.base}, at, ring, warp, lane);
+      ConsumeTile<kQuarter, kFinishes>(launch, SmemLayout<kQuarter>{smem.base}, at, ring, warp,
+                                       lane);
       return;
     }
     if (rows <= kHalf.cols) {
-      ConsumeTile<kHalf>(launch, SmemLayout<kHalf>{smem.base}, at, ring, warp, lane);
+      ConsumeTile<kHalf, kFinishes>(launch, SmemLayout<kHalf>{smem.base}, at, ring, warp, lane);
       return;
     }
   }
-  ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
+  ConsumeTile<T, kFinishes>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
 }
 
-template <GemmConfig W, GemmConfig T>
+template <GemmConfig W, GemmConfig T, bool kFinishes>
 __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
                                               const SmemLayout<W>& smem) {
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
@@ -106,25 +123,25 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
   int before = kWideTile;
   while (true) {
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
-    const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    const GroupPlace at = TileNote<W>::template Get<kFinishes>(smem, ring.stage);
     // Each kind divides the staging area in its own way: the last tile's has been read.
     if (at.kind != before) ptx::NamedBarrier(kReadyBarrier, W.math_threads());
     before = at.kind;
     if (at.kind == kWideTile) {
-      ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+      ConsumeTile<W, kFinishes>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kThinTile) {
-      ConsumeThinTile<W, T>(launch, smem, at, ring, warp, lane);
+      ConsumeThinTile<W, T, kFinishes>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kNoTile) {
       return;
     } else {
       constexpr GemmConfig H = HalfOf(W);
-      ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
+      ConsumeTile<H, kFinishes>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
     }
   }
 }
 
 // `kTable`: matrices lie apart.
-template <uint64_t kWide, uint64_t kThin, bool kTable>
+template <uint64_t kWide, uint64_t kThin, bool kTable, bool kFinishes>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig W = Decode(kWide), T = Decode(kThin);
@@ -164,7 +181,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     walk.Make(warp, lane);
     ptx::NamedArrive(kTableBarrier, W.math_threads() + 32);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
-    ConsumeGroups<W, T>(launch, smem);
+    ConsumeGroups<W, T, kFinishes>(launch, smem);
   }
 }
 
@@ -206,9 +223,11 @@ struct GroupedKernels {
 };
 
 // One kernel for both configs.
-template <GemmConfig kThin, GemmConfig kWide>
-using GroupedFamily = GroupedKernels<
-    Fp8Grouped<Encode(kWide), Encode(kThin), false>, Fp8Grouped<Encode(kWide), Encode(kThin), true>,
-    kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes, kWide.threads()>;
+template <GemmConfig kThin, GemmConfig kWide, bool kFinishes = false>
+using GroupedFamily =
+    GroupedKernels<Fp8Grouped<Encode(kWide), Encode(kThin), false, kFinishes>,
+                   Fp8Grouped<Encode(kWide), Encode(kThin), true, kFinishes>,
+                   kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes,
+                   kWide.threads()>;
 
 }  // namespace gemmd::kernels::cuda

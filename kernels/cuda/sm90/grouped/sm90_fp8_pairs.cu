@@ -3,16 +3,17 @@
 // finish.
 
 #include "kernels/cuda/sm90/config_makers.h"
+#include "kernels/cuda/sm90/finishing/grouped_finishing.h"
+#include "kernels/cuda/sm90/grouped/sm90_block_grouped_configs.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_pairs.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig kWithout = SharingCols(RaggedInOneRing(Tiled(kWideRows, 256, 4)));
+using Configs = BlockGroupedConfigs<Mma::kFp8Block>;
+constexpr GemmConfig kWithout = Configs::kPair;
 constexpr GemmConfig kWith = TakingRest(kWithout);
 constexpr GemmConfig kGate = Gating(kWith);
-// The first one's boxes of B are those of half tiles.
-constexpr GemmConfig kPlain[kTileLists] = {HalfOf(kWithout), kWithout};
 constexpr GemmConfig kRest[kTileLists] = {HalfOf(kWith), kWith};
 constexpr GemmConfig kGated[kTileLists] = {HalfOf(kGate), kGate};
 using Plain = PairsFamily<kWithout>;
@@ -22,7 +23,8 @@ using Gated = PairsFamily<kGate>;
 }  // namespace
 
 extern const GroupedFamilyEntry kSm90Fp8Pairs = {
-    kFp8GroupedName, kPlain, kWideRows, kPairBox, 512, Plain::Prepare, Plain::Launch};
+    kFp8GroupedName, Configs::kPairs,        kWideRows, kPairBox, 512, Plain::Prepare,
+    Plain::Launch,   &kSm90Fp8PairsFinishing};
 extern const GroupedFamilyEntry kSm90Fp8PairsRest = {
     kFp8GroupedName, kRest, kWideRows, kPairBox, 512, Rest::Prepare, Rest::Launch};
 extern const GroupedFamilyEntry kSm90Fp8PairsGate = {

@@ -124,19 +124,20 @@ __device__ __forceinline__ void ConsumeRest(const GroupedLaunch& launch, const S
   if constexpr (W.gates) {
     RestGate<W> gate(launch, smem, at, place.rank, turn, warp, lane);
     gate.Tell(rest);
-    FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
+    StoreTile<W, false>(launch, smem, at, TileOf<W>(at), warp, lane, result);
     gate.Store(between);
   } else {
     between.n0 += place.rank * R.block_n();
-    FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
+    StoreTile<W, false>(launch, smem, at, TileOf<W>(at), warp, lane, result);
     // The two divide the staging area in their own ways: what the other left has been read.
     ptx::NamedBarrier(kReadyBarrier, W.math_threads());
-    FinishTile<R>(launch, SmemLayout<R>{smem.base}, between, TileOf<R>(between), warp, lane, rest);
+    StoreTile<R, false>(launch, SmemLayout<R>{smem.base}, between, TileOf<R>(between), warp, lane,
+                        rest);
   }
   ptx::NamedBarrier(kReadyBarrier, W.math_threads());
 }
 
-template <GemmConfig W>
+template <GemmConfig W, bool kFinishes>
 __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
                                              const SmemLayout<W>& smem) {
   constexpr GemmConfig H = HalfOf(W);
@@ -147,27 +148,28 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
   int rests = 0;
   while (true) {
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
-    const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    const GroupPlace at = TileNote<W>::template Get<kFinishes>(smem, ring.stage);
     if (at.kind == kNoTile) return;
     const bool half = at.kind == kHalfTile;
     if (half != was_half) ptx::NamedBarrier(kReadyBarrier, W.math_threads());  // as ConsumeGroups
     was_half = half;
     if (half) {
-      ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
+      ConsumeTile<H, kFinishes>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
     } else if (W.takes_rest && at.kind == kRestTile) {
       if constexpr (W.takes_rest) ConsumeRest<W>(launch, smem, at, ring, ++rests, warp, lane);
     } else {
-      ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+      ConsumeTile<W, kFinishes>(launch, smem, at, ring, warp, lane);
     }
   }
 }
 
 // `kTable`: matrices lie apart.
-template <uint64_t kWide, bool kTable>
+template <uint64_t kWide, bool kTable, bool kFinishes>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Pairs(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig W = Decode(kWide);
   static_assert(Check<W>() && Check<HalfOf(W)>() && W.moves_registers() && W.multicast() == 2);
+  static_assert(!kFinishes || !W.takes_rest, "a rest is rounded alone");
   using Walk = GroupWalk<W, PairedTiles<W>>;
   extern __shared__ __align__(1024)
       uint8_t pair_smem[];  // all that there is: none is left to round
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     ptx::GridDependencyWait();
     MakeTable<W>(walk, smem, warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
-    ConsumePairs<W>(launch, smem);
+    ConsumePairs<W, kFinishes>(launch, smem);
     Meet();
   }
 }
@@ -212,8 +214,9 @@ struct SmemOfPairs<W, true> {
   static constexpr int kBytes = RestRing<W>::kEnd;
 };
 
-template <GemmConfig W>
-using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
-                                   SmemOfPairs<W>::kBytes, W.threads(), W.multicast()>;
+template <GemmConfig W, bool kFinishes = false>
+using PairsFamily =
+    GroupedKernels<Fp8Pairs<Encode(W), false, kFinishes>, Fp8Pairs<Encode(W), true, kFinishes>,
+                   SmemOfPairs<W>::kBytes, W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda

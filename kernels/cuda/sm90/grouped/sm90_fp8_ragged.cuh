@@ -164,7 +164,7 @@ __device__ __forceinline__ void ConsumeRagged(const GroupedLaunch& launch,
       boxes.row0 += group * 64;
       Notes::Put(Notes::At(smem, group, turn % 2), boxes);
     }
-    ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+    ConsumeTile<W, false>(launch, smem, at, ring, warp, lane);
     turn += mine;
   }
   if (tells) {

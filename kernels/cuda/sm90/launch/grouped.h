@@ -118,14 +118,15 @@ struct GroupedLaunch {
   Divisor period_tiles;  // likewise: tiles of gates that lie together, in front of as many of ups
   int n_tiles = 1;       // along the weights' rows: wide ones, or pairs of them
   bool any_k = false;    // k is no multiple of 128: a box has one k block, at its column
-  // The groups, the weights and their scales were there before the kernel in front went to work: no
-  // need to wait for its end before reading them.
+  // The groups, the weights, their scales and the bias were there before the kernel in front went
+  // to work: no need to wait for its end before reading them.
   bool weights_first = false;
   // Of thin tiles: k blocks of the weights that each CTA reads before L2 is told to evict them
   // first.
   int clearing_blocks = 0;
   // Of groups with more than a thin tile's rows, where tiles are of any size.
   int grain = kGrainThatFills;
+  int64_t bias_group_bytes = 0;  // between two groups' biases
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};
@@ -141,6 +142,8 @@ struct GroupedFamilyEntry {
   cudaError_t (*prepare)();
   cudaError_t (*launch)(const GroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);
+  // The same configs' kernel for what NeedsFinish(); null: it has none.
+  const GroupedFamilyEntry* finishing = nullptr;
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;

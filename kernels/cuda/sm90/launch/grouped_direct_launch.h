@@ -13,7 +13,8 @@ namespace gemmd::kernels::cuda {
 
 // Maps are of bytes. A comes in boxes of one k block and kRowsAWideBox rows, of a full tile
 // kFullBoxRows, of a thin one kRowsABox. Of a thin tile B comes in two k blocks at once if there
-// are whole ones alone: [groups, k blocks, n, 128], else [groups, 1, n, k].
+// are whole ones alone: [groups, k blocks, n, 128], else [groups, 1, n, k]. Weights that lie along
+// their rows come in boxes of 64 of them and one k block: [groups, 1, k, n].
 struct DirectGroupedLaunch {
   CUtensorMap wide_a, full_a, wide_b, thin_a, thin_b;
   GemmArgs args;  // d of the items
@@ -38,6 +39,9 @@ struct DirectGroupedEntry {
   cudaError_t (*prepare)(int config);
   cudaError_t (*launch)(int config, const DirectGroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);
+  const DirectGroupedEntry* finishing = nullptr;  // as GroupedFamilyEntry's
+  // For weights that lie along their rows, whatever else is asked for; null: there is none.
+  const DirectGroupedEntry* along_rows = nullptr;
 };
 inline constexpr char kBf16GroupedName[] = "sm90_bf16_grouped";
 inline constexpr char kF16GroupedName[] = "sm90_f16_grouped";

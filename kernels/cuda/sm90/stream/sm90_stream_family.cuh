@@ -53,14 +53,19 @@ template <GemmConfig C>
 struct StreamEntry : StreamEntryOf<C, false> {};
 template <GemmConfig C>
 struct FinishingStreamEntry : StreamEntryOf<C, true> {};
+template <GemmConfig C>
+struct AlongRowsStreamEntry : StreamEntryOf<AlongRows(C), true> {};
 
 template <Mma kMma, const auto& kList, template <GemmConfig> class EntryOf = StreamEntry>
 constexpr StreamFamilyEntry MakeStreamFamily(const char* name,
-                                             const StreamFamilyEntry* finishing = nullptr) {
+                                             const StreamFamilyEntry* finishing = nullptr,
+                                             const StreamFamilyEntry* along_rows = nullptr) {
   using F = FamilyOf<StreamLaunch, EntryOf, kMma, kList, kLength<kList>>;
-  return {{name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters, nullptr},
-          F::Launch,
-          finishing};
+  return {
+      {name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters, nullptr, nullptr},
+      F::Launch,
+      finishing,
+      along_rows};
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_copies.h"
 #include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/selector.h"
 
@@ -73,6 +74,32 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
     EXPECT_EQ(AllVariants()[IndexOf(variant)], variant) << Name(variant);
   }
   EXPECT_FALSE(FindVariant("no_such_kernel").has_value());
+}
+
+// Of 16-bit types, as they lie: the model's choice is that of weights along k, if it has a kernel.
+TEST(ChoiceTest, WeightsAlongTheirRowsAreReadAsTheyLie) {
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (int64_t m : {1, 16, 100, 512, 4096}) {
+      MatmulProblem problem = DirectProblem(dtype, m, 4096, 7168);
+      problem.b.layout = Layout::kRowsContiguous;
+      problem.b.leading_stride = 4096;
+      EXPECT_TRUE(ReadsAlongRows(problem));
+      EXPECT_FALSE(OperandCopiesOf(problem));
+      EXPECT_FALSE(LiesAsMeasured(problem));
+      const absl::StatusOr<GemmPick> pick = Untuned().Choose(Readable(problem));
+      ASSERT_TRUE(pick.ok()) << pick.status();
+      EXPECT_TRUE(ReadsAlongRows(pick->variant)) << Name(pick->variant);
+      problem.b.leading_stride = 4100;  // rows of no 16 bytes are copied
+      EXPECT_TRUE(OperandCopiesOf(problem).b);
+    }
+  }
+  MatmulProblem problem = DirectProblem(DType::kBF16, 64, 4096, 7168);
+  problem.b.layout = Layout::kRowsContiguous;
+  problem.b.leading_stride = 4096;
+  for (const GemmVariant& variant : AllVariants()) {
+    if (variant.shape().mma != Mma::kBf16 || ReadsAlongRows(variant)) continue;
+    EXPECT_EQ(WhyNot(variant, problem), "b is not contiguous along k; copy or transpose it");
+  }
 }
 
 TEST(ChoiceTest, EveryMemberServesAPlainProblemOfItsKind) {

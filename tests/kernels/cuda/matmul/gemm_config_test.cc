@@ -27,6 +27,20 @@ TEST(GemmConfigTest, AStageHasAScaleForEveryColumnOfEveryTile) {
   }
 }
 
+TEST(GemmConfigTest, ACodeIsTheConfig) {
+  for (const GemmVariant& variant : AllVariants()) {
+    for (const bool along_rows : {false, true}) {
+      GemmConfig c = variant.shape();
+      c.b_along_rows = along_rows;
+      const GemmConfig decoded = Decode(Encode(c));
+      EXPECT_EQ(Encode(decoded), Encode(c)) << Name(variant);
+      EXPECT_EQ(decoded.b_along_rows, along_rows) << Name(variant);
+      EXPECT_EQ(decoded.ctas_per_sm, c.ctas_per_sm) << Name(variant);
+      EXPECT_EQ(decoded.smem_bytes(), c.smem_bytes()) << Name(variant);
+    }
+  }
+}
+
 TEST(GemmConfigTest, EveryLengthOfATilesFirstRunHasALoop) {
   for (const GemmVariant& variant : AllVariants()) {
     const GemmConfig& c = variant.shape();

@@ -130,8 +130,7 @@ TEST_F(GroupedChoiceTest, TypesOf16BitsComeFirstByTheirKernels) {
     problem.has_bias = true;
     EXPECT_EQ(Rank(problem)[0].kernel, name);
     problem.activation = Activation::kSilu;
-    EXPECT_EQ(Rank(problem)[0].kernel, kAnyGroupedName);
-    EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("activation is silu"));
+    EXPECT_EQ(Rank(problem)[0].kernel, name);
     problem.activation = Activation::kNone;
     problem.k = 7169;  // rows of 14338 bytes
     EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("a has a stride of 14338 bytes"));
@@ -140,6 +139,39 @@ TEST_F(GroupedChoiceTest, TypesOf16BitsComeFirstByTheirKernels) {
     op.b.values.dtype = DType::kF32;
     EXPECT_THAT(WhyNotTma(op), HasSubstr("b is f32; these kernels multiply"));
   }
+}
+
+TEST_F(GroupedChoiceTest, BiasesAndActivationsAreNoReasonForTheKernelForAnything) {
+  for (const DType operands : {DType::kE4M3, DType::kI8}) {
+    GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+    problem.operands = operands;
+    problem.has_bias = true;
+    for (int i = 0; i < kActivations; ++i) {
+      problem.activation = static_cast<Activation>(i);
+      EXPECT_EQ(Rank(problem)[0].kernel, TmaGroupedName(OpOf(problem)->a));
+    }
+    GroupedMatmulOp op = *OpOf(problem);
+    op.bias->strides[1] = 2;
+    EXPECT_THAT(WhyNotTma(op), HasSubstr("bias has a stride of 2; copy it to be dense"));
+  }
+}
+
+// The kernels that apply a gate add no bias: they give way to the product and a gate behind it.
+TEST_F(GroupedChoiceTest, AGateFollowsAProductWithABias) {
+  GroupedProblem problem = Fp8Problem(8, 4096, 4096, 7168);
+  problem.out = DType::kE4M3;
+  problem.gate = Gate{};
+  problem.has_bias = true;
+  const std::vector<Candidate> ranked = Rank(problem);
+  ASSERT_EQ(ranked.size(), 3u);
+  EXPECT_EQ(ranked[0].kernel, kFp8GroupedName);
+  EXPECT_TRUE(ranked[0].chosen);
+  EXPECT_EQ(ranked[2].kernel, kFp8GateName);
+  EXPECT_THAT(ranked[2].why_not, HasSubstr("it has a bias; kernels that apply a gate add none"));
+  problem.out = DType::kF16;
+  GroupedMatmulOp op = *OpOf(problem);
+  op.bias->dtype = DType::kF16;
+  EXPECT_THAT(WhyNotTma(op), HasSubstr("bias is f16 and the product in front of the gate is not"));
 }
 
 TEST_F(GroupedChoiceTest, Int8ComesFirstByTheKernelsForItsScales) {
@@ -256,6 +288,29 @@ TEST_F(GroupedChoiceTest, ManyRowsAreServedByPairsAndTheirRestsWhereThosePay) {
   EXPECT_EQ(kernel(128, 380, 4096, 1408), RowsKernel::kPairs) << "k is short";
   EXPECT_EQ(kernel(16, 240, 4096, 4096), RowsKernel::kPairs) << "four rounds";
   EXPECT_EQ(kernel(64, 1024, 4096, 7168), RowsKernel::kPairs) << "a rest is one row in thirty";
+}
+
+// Two kernels finish: groups of two wide tiles go to that for any size, larger ones to pairs.
+TEST_F(GroupedChoiceTest, WhatNeedsFinishIsServedByKernelsThatFinish) {
+  for (const bool has_bias : {false, true}) {
+    const auto kernel = [&](int64_t groups, int64_t rows, int64_t n, int64_t k) {
+      GroupedProblem problem = Fp8Problem(groups, rows, n, k);
+      problem.has_bias = has_bias;
+      return LayoutOf(*OpOf(problem), true).rows;
+    };
+    const RowsKernel few = has_bias ? RowsKernel::kFew : RowsKernel::kUnits;
+    EXPECT_EQ(kernel(64, 192, 4096, 7168), few);
+    EXPECT_EQ(kernel(1, 643, 4096, 1024), few) << "few tiles";
+    EXPECT_EQ(kernel(256, 256, 4096, 7168), has_bias ? RowsKernel::kPairs : RowsKernel::kRests);
+    EXPECT_EQ(kernel(64, 1024, 4096, 7168), RowsKernel::kPairs);
+    EXPECT_EQ(kernel(64, 32, 4096, 7168), RowsKernel::kFew);
+  }
+  GroupedMatmulOp op = *OpOf(Fp8Problem(64, 192, 4096, 7168));
+  op.alpha = 0.5f;
+  EXPECT_EQ(LayoutOf(op, true).rows, RowsKernel::kFew);
+  GroupedProblem problem = Fp8Problem(64, 192, 4096, 7168);
+  problem.out = DType::kF32;
+  EXPECT_EQ(LayoutOf(*OpOf(problem), true).rows, RowsKernel::kFew);
 }
 
 TEST_F(GroupedChoiceTest, CountsAreServedByTheRowsThatTheOpExpects) {

@@ -99,11 +99,14 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool few = false, half = false, units[2] = {};
   std::set<DType> types;
   int int8_blocks = 0, e4m3_by_row = 0;
+  std::set<std::string_view> adjusted, activated;  // kernels
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
     const Dims& b = trial.op().b.values.shape;
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
     types.insert(trial.op().a.values.dtype);
+    if (trial.op().activation == Activation::kRelu) adjusted.insert(TmaGroupedName(trial.op().a));
+    if (trial.op().bias) activated.insert(TmaGroupedName(trial.op().a));
     if (TmaGroupedName(trial.op().a) == kI8BlockGroupedName) ++int8_blocks;
     if (TmaGroupedName(trial.op().a) == kFp8RowGroupedName) ++e4m3_by_row;
     if (TmaGroupedName(trial.op().a) != kFp8GroupedName) continue;
@@ -120,6 +123,8 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     }
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8));
+  EXPECT_EQ(adjusted.size(), 6);
+  EXPECT_EQ(activated.size(), 6);
   EXPECT_GE(int8_blocks, 4);
   EXPECT_GE(e4m3_by_row, 4);
   EXPECT_TRUE(few && half && any_k && units[false] && units[true]);

@@ -143,6 +143,7 @@ TEST_F(SelfTestGpuTest, EveryWayToCutGroupsLeavesTheSameBits) {
       }
       std::vector<std::byte> first;
       for (const GroupedForm& form : FormsOf(kernel)) {
+        if (!Serves(form, trial.op())) continue;
         const auto result = ResultOf(trial, kernel, form, *device);
         ASSERT_TRUE(result.ok()) << result.status();
         if (first.empty()) first = *result;
