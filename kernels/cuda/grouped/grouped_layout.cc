@@ -214,9 +214,23 @@ std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
   return "";
 }
 
+namespace {
+
+// Whether rows of d, or of the product in front of a gate, start at multiples of 16 bytes.
+bool HasRowsOfUnits(const GroupedMatmulOp& op) {
+  constexpr int64_t kUnit = 8;  // elements of 16 bits
+  if (op.gate) return op.b.values.shape[1] % kUnit == 0;
+  const TensorRef& d = op.d;
+  const int last = d.shape.rank - 1;
+  return d.offset_bytes % kTmaBytes == 0 && d.strides[last - 1] % kUnit == 0 &&
+         (last == 1 || d.strides[0] % kUnit == 0);
+}
+
+}  // namespace
+
 bool NeedsFinish(const GroupedMatmulOp& op) {
   return op.d.dtype == DType::kF32 || op.alpha != 1.0f || op.bias ||
-         op.activation != Activation::kNone;
+         op.activation != Activation::kNone || !HasRowsOfUnits(op);
 }
 
 std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents) {

@@ -1,4 +1,5 @@
-// The kernels for gradients of weights as a family: both operands with scales of 1x128.
+// The kernels for gradients of weights as a family of dense matmuls: FP8 with scales of 1x128 on
+// both sides, BF16 and FP16 of which both operands lie along their rows.
 
 #pragma once
 

@@ -1,12 +1,14 @@
 #include "kernels/cuda/matmul/gradient_launch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/tensor_map.h"
+#include "kernels/cuda/tuning/model.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -61,7 +63,7 @@ std::string SideWhyNot(const Side& side, int64_t k) {
     return StrCat("scales of ", side.name, " are ", Text(Name(side.granularity)),
                   "; these kernels need ", fp8 ? "1x128" : "none");
   }
-  if (AlongRows(x, k) && (fp8 || x.row_stride != 1)) {
+  if (AlongRows(x, k) && (fp8 || (x.row_stride != 1 && side.rows > 1))) {
     return StrCat(side.name, " is not contiguous along k", fp8 ? "" : ", nor along its rows",
                   "; copy or transpose it");
   }
@@ -75,10 +77,10 @@ std::string SideWhyNot(const Side& side, int64_t k) {
     why = LinesWhyNot("rows", side, x.row_stride, k);
   }
   if (!why.empty()) return why;
-  if (side.batch > 1 &&
-      (x.batch_stride % kTmaBytes != 0 || x.batch_stride <= 0 || x.batch_stride > kMostStride)) {
-    return StrCat("matrices of ", side.name, " are ", x.batch_stride,
-                  " bytes apart, no multiple of ", kTmaBytes, " above 0; copy them");
+  const int64_t apart = x.batch_stride * ElementBytes(side.type);
+  if (side.batch > 1 && (apart % kTmaBytes != 0 || apart <= 0 || apart > kMostStride)) {
+    return StrCat("matrices of ", side.name, " are ", apart, " bytes apart, no multiple of ",
+                  kTmaBytes, " above 0; copy them");
   }
   return "";
 }
@@ -93,6 +95,11 @@ std::string ResultWhyNot(const AnyGemmArgs& g) {
     return StrCat("rows of d are ", g.d.row_stride * size, " bytes apart, not a multiple of ",
                   kTmaBytes, " of at least n elements; pad them");
   }
+  if (g.n * size % kTmaBytes != 0) {
+    return StrCat(
+        "rows of d have ", g.n * size, " bytes, not a multiple of ", kTmaBytes,
+        ": the copy engine would write behind them; use n=", RoundUp(g.n * size, kTmaBytes) / size);
+  }
   if (g.batch > 1 && (g.d.batch_stride * size % kTmaBytes != 0 || g.d.batch_stride <= 0)) {
     return StrCat("matrices of d are ", g.d.batch_stride * size, " bytes apart, no multiple of ",
                   kTmaBytes, "; copy them");
@@ -106,15 +113,18 @@ std::string ResultWhyNot(const AnyGemmArgs& g) {
 // Types that one kernel multiplies, by operands that lie alike.
 std::string TypesWhyNot(const GradientProblem& p) {
   const AnyGemmArgs& g = p.args;
-  const bool direct = p.grouped && Is16Bits(g.type);
+  const bool direct = Is16Bits(g.type);
   for (const auto& [name, type] : {std::pair("a", g.type), {"b", g.b_type}}) {
     if (direct ? type == g.type : IsFp8(type)) continue;
     return StrCat(name, " is ", Text(Name(static_cast<DType>(type))), "; these kernels multiply ",
-                  direct      ? Text(Name(static_cast<DType>(g.type)))
-                  : p.grouped ? "e4m3, e5m2, bf16 or f16"
-                              : "e4m3, e5m2");
+                  direct ? Text(Name(static_cast<DType>(g.type))) : "e4m3, e5m2, bf16 or f16");
   }
-  if (direct && AlongRows(g.a, g.k) != AlongRows(g.b, g.k)) {
+  if (!direct) return "";
+  const bool a_along_rows = AlongRows(g.a, g.k), b_along_rows = AlongRows(g.b, g.k);
+  if (!p.grouped && !(a_along_rows && b_along_rows)) {
+    return "a and b do not both lie along their rows, which this kernel is for";
+  }
+  if (a_along_rows != b_along_rows) {
     return "one of a and b lies along k and the other along its rows; transpose one";
   }
   return "";
@@ -216,6 +226,27 @@ bool InBoxes(const AnyGemmArgs& g) {
          steps(g.c.batch_stride, 1, g.batch);
 }
 
+// What a cluster computes at a time covers D by so many.
+struct ClusterTiles {
+  int64_t rows;
+  int64_t cols;
+};
+ClusterTiles ClusterTilesOf(const AnyGemmArgs& g, const GemmConfig& shape) {
+  return {CeilDiv(g.m, shape.rows * shape.share_cols), CeilDiv(g.n, shape.cols * shape.share_rows)};
+}
+
+// Elements of D that the busiest SM computes, beyond the edges of D, too. Tiles of 128 rows count
+// for more, as they are slower.
+double ElementsOfAnSm(const AnyGemmArgs& g, int config, int sms) {
+  constexpr double kShortTile = 0.9;
+  const GemmConfig& shape = EntryOf(g.type).configs[config];
+  const ClusterTiles cut = ClusterTilesOf(g, shape);
+  const double tiles = static_cast<double>(cut.rows) * static_cast<double>(cut.cols) *
+                       static_cast<double>(g.batch) * shape.multicast();
+  const double elements = std::ceil(tiles / sms) * shape.rows * shape.cols;
+  return config == kGradientConfig ? elements / kShortTile : elements;
+}
+
 // Whether D is C, element for element.
 bool InPlace(const AnyGemmArgs& g) {
   return g.c.data == g.d.data && (g.m == 1 || g.c.row_stride == g.d.row_stride) &&
@@ -263,12 +294,16 @@ GradientCopies CopiesOf(const GradientProblem& problem) {
   return copies;
 }
 
-int GradientConfig(const GradientProblem& problem) {
+int GradientConfig(const GradientProblem& problem, int sms) {
   // Tiles of 256 rows read a third less from L2, and were 7 to 12 % faster wherever there are rows;
   // sharing A is worth 1 to 3 % more.
   const AnyGemmArgs& g = problem.args;
   if (g.m <= 128) return kGradientConfig;
-  return g.n > 128 ? kGradientSharedConfig : kGradientTallConfig;
+  const int tall = g.n > 128 ? kGradientSharedConfig : kGradientTallConfig;
+  if (problem.grouped || IsFp8(g.type)) return tall;
+  // Where tiles are few, twice as many go to twice the SMs.
+  return ElementsOfAnSm(g, kGradientConfig, sms) < ElementsOfAnSm(g, tall, sms) ? kGradientConfig
+                                                                                : tall;
 }
 
 absl::StatusOr<PreparedGradient> PrepareGradient(const GradientProblem& problem, int config,
@@ -329,10 +364,9 @@ absl::StatusOr<PreparedGradient> PrepareGradient(const GradientProblem& problem,
   if (!ready.ok()) return ready;
   if (shape.multicast() == 1) at_once = device.sms;
   constexpr int64_t kBand = 16;
-  const int64_t row_tiles = CeilDiv(g.m, shape.rows * shape.share_cols);
-  const int64_t col_tiles = CeilDiv(g.n, shape.cols * shape.share_rows);
-  launch.tiles = GridOf(row_tiles, col_tiles, g.batch,
-                        static_cast<int>(std::min(row_tiles, kBand / shape.share_cols)));
+  const ClusterTiles tiles = ClusterTilesOf(g, shape);
+  launch.tiles = GridOf(tiles.rows, tiles.cols, g.batch,
+                        static_cast<int>(std::min(tiles.rows, kBand / shape.share_cols)));
   launch.cluster_ctas = MakeDivisor(shape.multicast());
   launch.clusters = static_cast<int>(std::min<int64_t>(launch.tiles.count, at_once));
   constexpr int kMostMixed = 1 << 15;  // of a cluster's tiles, whose square is counted in 32 bits
@@ -354,17 +388,27 @@ cudaError_t LaunchGradient(const PreparedGradient& prepared, bool overlap, cudaS
   return prepared.family->launch(prepared.config, prepared.types, launch, stream);
 }
 
-double GradientSeconds(const GradientProblem& problem, double columns, double memory_bytes_per_s) {
-  // Of peaks of 1.98 and 0.99 PFLOP/s and of the memory's rate.
-  constexpr double kFp8Flops = 1.1e15, kDirectFlops = 7e14, kMemoryShare = 0.8;
-  constexpr double kLaunchesSeconds = 8e-6;
+double GradientSeconds(const GradientProblem& problem, double columns, double memory_bytes_per_s,
+                       int sms) {
+  // Of rounds that fill all SMs, at the clock of long runs, where peaks are 1.67 and 0.84 PFLOP/s.
+  constexpr double kFp8Flops = 1.13e15, kDirectFlops = 8.0e14;
+  constexpr double kMemoryShare = 0.8;  // of the rate
+  constexpr double kStartSeconds = 3e-6;
+  constexpr double kInFrontSeconds = 5e-6;  // the directory of groups, or copies of scales
   const AnyGemmArgs& g = problem.args;
   const double m = static_cast<double>(g.m), n = static_cast<double>(g.n);
+  const double batch = static_cast<double>(g.batch);
+  // Groups count as equally long: what they are is known to the device alone.
+  const double multiplied =
+      2 * ElementsOfAnSm(g, GradientConfig(problem, sms), sms) * sms * columns / batch;
+  const double flops = (IsFp8(g.type) ? kFp8Flops : kDirectFlops) * ClockHz(2 * m * n * columns) /
+                       ModelConstants().hot_clock_hz;
   const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : 4e12;
-  const double results = m * n * static_cast<double>(g.batch) * ElementBytes(g.out);
+  const double results = m * n * batch * ElementBytes(g.out);
   const double bytes = (m + n) * columns * ElementBytes(g.type) + results * (g.beta != 0 ? 2 : 1);
-  const double flops = IsFp8(g.type) ? kFp8Flops : kDirectFlops;
-  return kLaunchesSeconds + std::max(2 * m * n * columns / flops, bytes / (rate * kMemoryShare));
+  const bool in_front = problem.grouped || CopiesOf(problem).scratch_bytes > 0;
+  return kStartSeconds + (in_front ? kInFrontSeconds : 0) +
+         std::max(multiplied / flops, bytes / (rate * kMemoryShare));
 }
 
 }  // namespace gemmd::kernels::cuda

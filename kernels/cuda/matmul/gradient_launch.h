@@ -17,6 +17,8 @@
 
 namespace gemmd::kernels::cuda {
 
+inline constexpr int kHopperSms = 132;  // of an H100 or H200
+
 // The gradient kernels for operands of this type, and FP8's for a type that has none.
 std::string_view GradientName(DType a);
 
@@ -29,8 +31,8 @@ struct GradientProblem {
   bool grouped = false;
 };
 
-// Empty when they serve it: "a is f32; ...". Of addresses the alignment counts. BF16 and FP16 are
-// served over groups alone.
+// Empty when they serve it: "a is f32; ...". Of addresses the alignment counts. Of BF16 and FP16
+// without groups both operands lie along their rows: those along k are the TMA families'.
 std::string WhyNotGradient(const GradientProblem& problem);
 
 // Scales that do not lie as the copy engine takes them are copied first, to scratch memory.
@@ -42,8 +44,8 @@ struct GradientCopies {
 };
 GradientCopies CopiesOf(const GradientProblem& problem);
 
-// Which config is best, by what was measured.
-int GradientConfig(const GradientProblem& problem);
+// Which config is best, by what was measured, and by how many SMs it keeps busy.
+int GradientConfig(const GradientProblem& problem, int sms = kHopperSms);
 
 struct PreparedGradient {
   const GradientFamilyEntry* family = nullptr;
@@ -59,6 +61,7 @@ absl::StatusOr<PreparedGradient> PrepareGradient(const GradientProblem& problem,
 cudaError_t LaunchGradient(const PreparedGradient& prepared, bool overlap, cudaStream_t stream);
 
 // Modelled, of `columns` of k in all.
-double GradientSeconds(const GradientProblem& problem, double columns, double memory_bytes_per_s);
+double GradientSeconds(const GradientProblem& problem, double columns, double memory_bytes_per_s,
+                       int sms = kHopperSms);
 
 }  // namespace gemmd::kernels::cuda

@@ -41,16 +41,26 @@ std::vector<GemmVariant> ListVariants() {
 
 int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
+// Whether rows of D start at multiples of 16 bytes.
+bool HasRowsOfUnits(const GemmArgs& args) {
+  const int64_t unit = args.out == OutType::kF32 ? 4 : 8;
+  return args.ldd % unit == 0 && (args.batch == 1 || args.d_batch % unit == 0) &&
+         reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
+// Kernels that finish take other rows, too: they write four columns at once wherever those begin.
+bool Finishes(const GemmArgs& args) { return NeedsFinish(args) || !HasRowsOfUnits(args); }
+
 // The plain kernels, those that finish, or those for a B along its rows.
 const StreamFamilyEntry& StreamEntryOf(const GemmVariant& variant, const GemmArgs& args) {
   const StreamFamilyEntry& plain = variant.stream_entry();
   if (args.b_along_rows) return *plain.along_rows;
-  return NeedsFinish(args) ? *plain.finishing : plain;
+  return Finishes(args) ? *plain.finishing : plain;
 }
 const GemmFamilyEntry& EntryOf(const GemmVariant& variant, const GemmArgs& args) {
   if (variant.streams_k()) return StreamEntryOf(variant, args).family;
   if (args.b_along_rows) return *variant.entry().along_rows;
-  return NeedsFinish(args) ? *variant.entry().finishing : variant.entry();
+  return Finishes(args) ? *variant.entry().finishing : variant.entry();
 }
 
 // Clusters of a variant that run at once on `device`: asked for once, since the answer takes the
@@ -113,15 +123,14 @@ int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_on
 
 // Whether results are finished where they are, if at all.
 bool Adjusts(const GemmVariant& variant, const GemmArgs& args) {
-  return !variant.shape().skinny() && variant.split == 1 &&
+  return !variant.shape().skinny() && variant.split == 1 && HasRowsOfUnits(args) &&
          (!NeedsFinish(args) || OnlyAdjusts(args));
 }
 
-// Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted, rows of
-// whole 16-byte units.
+// Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted. Of a
+// row that ends within 16 bytes it writes those whole, and with them what stands behind the row.
 bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
-  return variant.shape().stores_tile && Adjusts(variant, args) && args.ldd % 8 == 0 &&
-         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+  return variant.shape().stores_tile && Adjusts(variant, args) && args.n % 8 == 0;
 }
 
 // B along its rows: as many of them as a box has, of one k block.

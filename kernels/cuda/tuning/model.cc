@@ -157,6 +157,11 @@ int ClustersAtOnce(const DeviceTraits& device, int cluster_size, int ctas_per_sm
   return clusters * device.sms / static_cast<int>(kReferenceSms) * ctas_per_sm;
 }
 
+double ClockHz(double flops, const ModelConstants& constants) {
+  const double heat = flops / (flops + constants.hot_flops);
+  return constants.clock_hz + heat * (constants.hot_clock_hz - constants.clock_hz);
+}
+
 double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                     const DeviceTraits& device, const ModelConstants& constants) {
   const GemmConfig& c = variant.shape();
@@ -164,8 +169,7 @@ double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   const double waves = division.waves();
   const double last = division.groups - (waves - 1) * division.at_once;
   const double unique_bytes = problem.bytes();
-  const double heat = problem.flops() / (problem.flops() + constants.hot_flops);
-  const double clock = constants.clock_hz + heat * (constants.hot_clock_hz - constants.clock_hz);
+  const double clock = ClockHz(problem.flops(), constants);
   const auto wave_seconds = [&](double clusters) {
     return division.k_blocks *
            BlockSeconds(c, division, clusters, unique_bytes, clock, device, constants);

@@ -66,6 +66,9 @@ struct ModelConstants {
   double multicast_slowdown = 1.005;
 };
 
+// Of an SM that does its part of so many operations.
+double ClockHz(double flops, const ModelConstants& constants = {});
+
 // Seconds of `variant` on `problem`, which it must be able to serve (legality.h), by the rates
 // alone.
 double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,

@@ -1,5 +1,6 @@
-// The families' kernels for what NeedsFinish(): the same configs, compiled once more with the code
-// of sm90_finish.cuh. No times are kept for theirs; their plain twins' say which is chosen.
+// The families' kernels for what NeedsFinish(), and for rows of D at no multiples of 16 bytes: the
+// same configs, compiled once more with the code of sm90_finish.cuh. No times are kept for theirs;
+// their plain twins' say which is chosen.
 
 #pragma once
 

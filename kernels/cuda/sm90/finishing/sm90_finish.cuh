@@ -1,6 +1,6 @@
-// From sums to D where more than rounding is asked for: alpha, C, a bias, an activation, FP32. Sums
-// pass through staging in FP32, from where a thread takes four neighbours of a row of D at a time,
-// so that C and D are read and written in whole runs of a row.
+// From sums to D where more than rounding is asked for: alpha, C, a bias, an activation, FP32, or
+// rows of D that begin anywhere. Sums pass through staging in FP32, from where a thread takes four
+// neighbours of a row of D at a time, so that C and D are read and written in whole runs of a row.
 //
 // Only kernels that finish have this code (GemmFamilyEntry::finishing): in the others it would cost
 // time to results that need none of it.
@@ -12,19 +12,23 @@
 #include "kernels/cuda/ops/activation.cuh"
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_finish_shifted.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_store.cuh"
 
 namespace gemmd::kernels::cuda {
 
-// Four neighbours of a row in memory: all four in one access, or some of them one by one.
+// Four neighbours of a row in memory, in one access.
 struct FourF32 {
   using Element = float;
   float4 v = {};
 
   __device__ __forceinline__ static FourF32 Of(float4 v, OutType) { return {v}; }
   __device__ __forceinline__ float4 Values(OutType) const { return v; }
+  __device__ __forceinline__ float At(int i) const {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
 };
 struct Four16 {
   using Element = uint16_t;
@@ -37,42 +41,10 @@ struct Four16 {
     const float2 left = Unpack2(v.x, type), right = Unpack2(v.y, type);
     return make_float4(left.x, left.y, right.x, right.y);
   }
+  __device__ __forceinline__ uint16_t At(int i) const {
+    return static_cast<uint16_t>((i < 2 ? v.x : v.y) >> i % 2 * 16);
+  }
 };
-
-// `count` of them, if that is not all: rows that begin or end within four.
-template <class Four>
-__device__ __forceinline__ void LoadSome(Four& four, const typename Four::Element* source,
-                                         int count) {
-  using Element = typename Four::Element;
-  Element of[4] = {};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (i < count) of[i] = source[i];
-  }
-  if constexpr (sizeof(Element) == 4) {
-    four.v = make_float4(of[0], of[1], of[2], of[3]);
-  } else {
-    four.v = make_uint2(of[0] | uint32_t{of[1]} << 16, of[2] | uint32_t{of[3]} << 16);
-  }
-}
-template <class Four>
-__device__ __forceinline__ void StoreSome(const Four& four, typename Four::Element* target,
-                                          int count) {
-  using Element = typename Four::Element;
-  if constexpr (sizeof(Element) == 4) {
-    const Element of[] = {four.v.x, four.v.y, four.v.z, four.v.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i < count) target[i] = of[i];
-    }
-  } else {
-    const uint32_t of[] = {four.v.x, four.v.y};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i < count) target[i] = static_cast<Element>(of[i / 2] >> i % 2 * 16);
-    }
-  }
-}
 
 // A warpgroup's threads that share staging, and the four columns of D that each takes: of tiles of
 // A's rows a warp's 16 rows and 32 columns; else 64 columns of as many rows as are staged.
@@ -86,7 +58,9 @@ struct Finisher {
   // Chunks of 8 of the column side that are staged at a time: more would take registers for C.
   static constexpr int kStep = Out::kStepF32 < 4 ? Out::kStepF32 : 4;
   static constexpr int kPasses = C.skinny() ? kStep : 16 / kRowsAtOnce;
+  using InMemory = Four;
   using Element = typename Four::Element;
+  static constexpr int kWidth = C.skinny() ? 64 : 0;  // of a step in D's columns; else its chunks'
 
   // What is added to one step's sums: on its way while the step in front is finished.
   struct Addends {
@@ -134,9 +108,15 @@ struct Finisher {
     if (!C.skinny() && across >= (step.last - first) * 2) step.count = 0;
     return step;
   }
+  __device__ __forceinline__ bool Staged(const Step& step, int pass) const {
+    return !C.skinny() || pass < step.last - step.first;
+  }
+  __device__ __forceinline__ uint32_t StagedRow(int pass) const {
+    return out.staging + (row + pass * kRowsAtOnce) * Out::kPitchF32;
+  }
   // How many columns a pass has: none outside of D's rows or of the step's.
   __device__ __forceinline__ int Count(const Step& step, int pass) const {
-    if (C.skinny() && pass >= step.last - step.first) return 0;
+    if (!Staged(step, pass)) return 0;
     return step.m + pass * kRowsAtOnce < args.m ? step.count : 0;
   }
 
@@ -144,17 +124,14 @@ struct Finisher {
   __device__ __forceinline__ Any Load(const void* base, int64_t at, int count) const {
     const auto* const source = static_cast<const typename Any::Element*>(base) + at;
     Any four;
-    if (whole) {
-      if (count > 0) four.v = *reinterpret_cast<const decltype(four.v)*>(source);
-    } else {
-      LoadSome(four, source, count);
-    }
+    if (count > 0) four.v = *reinterpret_cast<const decltype(four.v)*>(source);
     return four;
   }
 
   __device__ __forceinline__ Addends Fetch(const Step& step) const {
     Addends addends;
     addends.bias = make_float4(0, 0, 0, 0);
+    if (!whole) return addends;
     if (args.bias != nullptr) {
       addends.bias = args.bias_is_f32 ? Load<FourF32>(args.bias, step.n, step.count).v
                                       : Load<Four>(args.bias, step.n, step.count).Values(args.out);
@@ -186,25 +163,24 @@ struct Finisher {
 
   // What was staged goes to D.
   __device__ __forceinline__ void Put(const Step& step, const Addends& addends) const {
-    const uint32_t source = out.staging + row * Out::kPitchF32 + across * 16;
+    if (whole) {
+      PutWhole(step, addends);
+    } else {
+      ShiftedRows<Finisher>(*this, step).Put();
+    }
+  }
+
+  __device__ __forceinline__ void PutWhole(const Step& step, const Addends& addends) const {
     float4 sums[kPasses];
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const float4 v = ptx::LoadShared4(source + pass * kRowsAtOnce * Out::kPitchF32);
+      const float4 v = ptx::LoadShared4(StagedRow(pass) + across * 16);
       const float4 c = addends.c[pass].Values(args.out);
       const float4 b = addends.bias;
       sums[pass] = make_float4(Sum(v.x, c.x, b.x), Sum(v.y, c.y, b.y), Sum(v.z, c.z, b.z),
                                Sum(v.w, c.w, b.w));
     }
-    if (args.activation != ActivationType::kNone) {
-      WithActivation(args.activation, [&]<ActivationType kType>() {
-#pragma unroll
-        for (float4& v : sums) {
-          v = make_float4(Activated<kType>(v.x, 1.0f), Activated<kType>(v.y, 1.0f),
-                          Activated<kType>(v.z, 1.0f), Activated<kType>(v.w, 1.0f));
-        }
-      });
-    }
+    Activate(sums);
     Element* const d =
         static_cast<Element*>(args.d) + out.tile.batch * args.d_batch + step.m * args.ldd + step.n;
 #pragma unroll
@@ -212,12 +188,20 @@ struct Finisher {
       const int count = Count(step, pass);
       const Four four = Four::Of(sums[pass], args.out);
       Element* const target = d + pass * kRowsAtOnce * args.ldd;
-      if (whole) {
-        if (count > 0) *reinterpret_cast<decltype(four.v)*>(target) = four.v;
-      } else {
-        StoreSome(four, target, count);
-      }
+      if (count > 0) *reinterpret_cast<decltype(four.v)*>(target) = four.v;
     }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void Activate(float4 (&sums)[kCount]) const {
+    if (args.activation == ActivationType::kNone) return;
+    WithActivation(args.activation, [&]<ActivationType kType>() {
+#pragma unroll
+      for (float4& v : sums) {
+        v = make_float4(Activated<kType>(v.x, 1.0f), Activated<kType>(v.y, 1.0f),
+                        Activated<kType>(v.z, 1.0f), Activated<kType>(v.w, 1.0f));
+      }
+    });
   }
 };
 

@@ -112,6 +112,47 @@ TEST_P(FinishGpuTest, EveryKernelFinishesFromTileToTile) {
   }
 }
 
+// Rows of D that begin at no multiple of 16 bytes, of 8 or of 4.
+TEST_P(FinishGpuTest, EveryKernelWritesRowsThatBeginAnywhere) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{24, 1035}, {300, 262}, {70, 133}}) {
+      Scene scene(seed_scene.random()());
+      CheckEveryKernel(scene, MakeMatmul(scene, Shape(m, n, Aligned(640), out)));
+    }
+  }
+}
+
+// What stands beside D in its rows stays: the copy engine writes 16 bytes at a time.
+TEST_P(FinishGpuTest, EveryKernelWritesAPartOfAWiderResult) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (bool relu : {false, true}) {
+      Scene scene(seed_scene.random()());
+      MatmulOp op = MakeMatmul(scene, Shape(300, 1016, Aligned(640), out));
+      op.b.values.shape[0] = op.d.shape[1] = 1001;
+      if (op.b.granularity == ScaleGranularity::kPerRow) op.b.scales->shape[0] = 1001;
+      if (relu) op.activation = Activation::kRelu;
+      CheckEveryKernel(scene, op);
+    }
+  }
+}
+
+// C's rows begin as D's do, or otherwise.
+TEST_P(FinishGpuTest, EveryKernelAddsToRowsThatBeginAnywhere) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16}) {
+    for (bool in_place : {false, true}) {
+      for (int flags : {1, 3, 13}) {
+        Scene scene(seed_scene.random()());
+        MatmulOp op = MakeMatmul(scene, Shape(150, 519, Aligned(640), out));
+        Ask(scene, op, in_place, flags);
+        CheckEveryKernel(scene, op, [](const GemmVariant& v) { return v.split <= 2; });
+      }
+    }
+  }
+}
+
 TEST_P(FinishGpuTest, EveryKernelAddsToWhatIsThere) {
   Scene seed_scene;
   for (DType out : {DType::kF32, DType::kBF16}) {
