@@ -54,6 +54,9 @@ constexpr bool Finishes(RowsKernel rows) {
   return rows == RowsKernel::kFew || rows == RowsKernel::kPairs;
 }
 
+// Of an op that they serve, by the rows that the host can expect (rows_kernel.cc).
+RowsKernel RowsKernelOf(const GroupedMatmulOp& op, bool fused);
+
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
   bool by_tma = false;

@@ -1,16 +1,12 @@
 // Grouped matmuls by weights along their rows, [groups, k, n], in BF16 and FP16.
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/grouped/grouped_direct.h"
-#include "tests/kernels/contract/backend_executor.h"
-#include "tests/kernels/contract/grouped_case.h"
-#include "tests/kernels/cuda/backend_fixture.h"
+#include "tests/kernels/cuda/matmul/grouped_fixture.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -21,15 +17,8 @@ using contract::Outcome;
 using contract::Placement;
 using contract::Scene;
 
-class GroupedAlongRowsGpuTest : public testing::TestWithParam<DType> {
+class GroupedAlongRowsGpuTest : public GroupedGpuTest<DType> {
  protected:
-  void SetUp() override {
-    GEMMD_REQUIRE_DEVICE();
-    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
-    ASSERT_TRUE(backend.ok()) << backend.status();
-    executor_ = contract::MakeBackendExecutor(*std::move(backend));
-  }
-
   GroupedCase Case(GroupLayout layout, std::vector<int64_t> rows, int64_t n, int64_t k) const {
     return {.layout = layout,
             .rows = std::move(rows),
@@ -52,12 +41,7 @@ class GroupedAlongRowsGpuTest : public testing::TestWithParam<DType> {
       EXPECT_TRUE(again.slots[grouped.op.d.slot] == outcome.slots[grouped.op.d.slot]);
     }
   }
-
-  std::unique_ptr<contract::Executor> executor_;
 };
-
-constexpr GroupLayout kEveryLayout[] = {GroupLayout::kOffsets, GroupLayout::kCounts,
-                                        GroupLayout::kRowIds, GroupLayout::kEnds};
 
 TEST_P(GroupedAlongRowsGpuTest, GroupsOfEverySizeInEveryLayout) {
   for (const GroupLayout layout : kEveryLayout) {

@@ -2,18 +2,14 @@
 // results, alpha, biases by group, activations, held against float64.
 
 #include <cmath>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/matmul/reference.h"
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/grouped/grouped_op.h"
-#include "tests/kernels/contract/backend_executor.h"
-#include "tests/kernels/contract/grouped_case.h"
-#include "tests/kernels/cuda/backend_fixture.h"
+#include "tests/kernels/cuda/matmul/grouped_fixture.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -39,9 +35,6 @@ constexpr GroupedKind kKinds[] = {
     {"i8", DType::kI8, ScaleGranularity::kPerRow, ScaleGranularity::kPerRow},
     {"e4m3", DType::kE4M3, ScaleGranularity::kPerRow, ScaleGranularity::kPerRow},
 };
-constexpr GroupLayout kLayouts[] = {GroupLayout::kOffsets, GroupLayout::kCounts,
-                                    GroupLayout::kRowIds, GroupLayout::kEnds};
-
 // What is asked for beside the product. A bias and an activation are of sums as large as they are.
 struct Finish {
   bool f32 = false;  // results, else of 16 bits
@@ -67,15 +60,8 @@ double Norm(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-class GroupedFinishGpuTest : public testing::TestWithParam<GroupedKind> {
+class GroupedFinishGpuTest : public GroupedGpuTest<GroupedKind> {
  protected:
-  void SetUp() override {
-    GEMMD_REQUIRE_DEVICE();
-    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
-    ASSERT_TRUE(backend.ok()) << backend.status();
-    executor_ = contract::MakeBackendExecutor(*std::move(backend));
-  }
-
   GroupedCase Case(GroupLayout layout, std::vector<int64_t> rows, int64_t n, int64_t k) const {
     return {.layout = layout,
             .rows = std::move(rows),
@@ -160,12 +146,10 @@ class GroupedFinishGpuTest : public testing::TestWithParam<GroupedKind> {
           << "run " << run;
     }
   }
-
-  std::unique_ptr<contract::Executor> executor_;
 };
 
 TEST_P(GroupedFinishGpuTest, GroupsOfEverySizeInEveryLayout) {
-  for (const GroupLayout layout : kLayouts) {
+  for (const GroupLayout layout : kEveryLayout) {
     for (const Finish& finish : kFinishes) {
       Check(Case(layout, {3, 0, 17, 70, 130, 200, 300}, 264, 144), finish);
     }
@@ -196,7 +180,7 @@ TEST_P(GroupedFinishGpuTest, RowsOfAPaddedResult) {
 }
 
 TEST_P(GroupedFinishGpuTest, MatricesThatLieApart) {
-  for (const GroupLayout layout : kLayouts) {
+  for (const GroupLayout layout : kEveryLayout) {
     for (const Finish& finish : kFinishes) {
       GroupedCase c = Case(layout, {9, 33, 0, 64, 260}, 392, 144);
       c.table = true;
@@ -228,7 +212,7 @@ TEST_P(GroupedFinishGpuTest, ManyTilesOfLargeGroups) {
 
 // In front of a gate the product is rounded to BF16, or not.
 TEST_P(GroupedFinishGpuTest, AGateFollowsAProductWithABias) {
-  for (const GroupLayout layout : kLayouts) {
+  for (const GroupLayout layout : kEveryLayout) {
     for (const DType out : {DType::kBF16, DType::kF32}) {
       Scene scene;
       const GroupedCase c = Case(layout, {21, 0, 140, 300}, 512, 144);
