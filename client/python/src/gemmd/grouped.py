@@ -68,6 +68,8 @@ def grouped_matmul(
     b : operand [groups, n, k], or a list or tuple of operands [n, k]
         A matrix for each group. Those of a list lie anywhere, each in a buffer of its own if need
         be; they are alike in shape, dtype, strides and granularity.
+        Weights that lie [groups, k, n] are given as their `T`: in bfloat16 and float16 they are
+        read so, in other types by a kernel that is much slower.
     groups : tensor, int32
         "offsets": [groups + 1], group g has rows groups[g] up to groups[g + 1]. "counts":
         [groups], the first groups[g] rows of item g. "row_ids": [m], each row's group or -1,
