@@ -113,12 +113,7 @@ TEST_P(AlongRowsGpuTest, TheChoiceReadsThemAsTheyLie) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, AlongRowsGpuTest,
-                         testing::Values(Kind{Mma::kBf16, "sm90_bf16_"},
-                                         Kind{Mma::kF16, "sm90_f16_"}),
-                         [](const testing::TestParamInfo<Kind>& info) {
-                           return std::string(Name(KindOf(info.param.mma).operand));
-                         });
+INSTANTIATE_TEST_SUITE_P(Types, AlongRowsGpuTest, testing::ValuesIn(k16BitKinds), NameOfType);
 
 }  // namespace
 }  // namespace gemmd::kernels::cuda

@@ -33,6 +33,11 @@ struct Kind {
   const char* family;
 };
 
+inline constexpr Kind k16BitKinds[] = {{Mma::kBf16, "sm90_bf16_"}, {Mma::kF16, "sm90_f16_"}};
+inline std::string NameOfType(const testing::TestParamInfo<Kind>& info) {
+  return std::string(Name(KindOf(info.param.mma).operand));
+}
+
 class TypesGpuTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
