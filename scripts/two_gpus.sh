@@ -37,9 +37,11 @@ say() {
 }
 
 # NAME DEVICE SECONDS SHARDS FILTER [FOLDER]: a suite in so many processes at once, in the background; its words to a file.
+# Of several devices, with spaces between, the processes have one each by turns.
 suite() {
-  local name=$1 device=$2 limit=$3 shards=$4 filter=$5 folder=${6:-$bin} tag
-  tag=$name@${device//:/}
+  local name=$1 device=$2 limit=$3 shards=$4 filter=$5 folder=${6:-$bin} tag devices
+  tag=$name@${device//[: ]/}
+  read -ra devices <<<"$device"
   if [ ! -x "$folder/$name" ]; then
     echo "not in the tree" >"$dir/$tag.words"
     return
@@ -48,7 +50,7 @@ suite() {
     began=$SECONDS
     pids=()
     for ((shard = 0; shard < shards; ++shard)); do
-      GEMMD_TEST_DEVICE=$device GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout "$limit" stdbuf -oL \
+      GEMMD_TEST_DEVICE=${devices[shard % ${#devices[@]}]} GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout "$limit" stdbuf -oL \
         "$folder/$name" --gtest_filter="$filter" --gtest_output="json:$out/$tag.$shard.json" >"$out/$tag.$shard.log" 2>&1 &
       pids+=($!)
     done
@@ -95,7 +97,7 @@ gather
 suite e2e_contract_test "$far" 180 4 '*execute*:-*RandomShapes*'
 if [ -z "$quick" ]; then
   suite cuda_gpu_test "$near" 90 2 '-*RandomShapes*'
-  suite cuda_backend_gpu_test "$near" 200 14 "${gpu_only}-*RandomShapes*:*.IsTimedAs*"
+  suite cuda_backend_gpu_test "$near $far" 200 24 "${gpu_only}-*RandomShapes*:*.IsTimedAs*"
   suite e2e_armed_gpu_test "$near" 90 1 '*'
 fi
 gather
