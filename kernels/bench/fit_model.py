@@ -5,11 +5,13 @@
     gemm_bench --features fit.csv --from fit.json
     fit_model.py fit.csv [more.csv ..] --out kernels/cuda/tuning/model_correction_trees.inc --sample FILE
     fit_model.py more.csv --upon direct_trees.inc --out kernels/cuda/tuning/model_correction_float16_trees.inc
+    fit_model.py narrow*.csv --reach 0.3 --out kernels/cuda/tuning/model_correction_fp8_narrow_trees.inc
     fit_model.py h200*.csv --other h100*.csv --choice --upon trees.inc --upon-stream fp8_stream_trees.inc --trees 80 --out ..
 
 Needs numpy and lightgbm. The correction is the logarithm of the measured time over the rates' (model.h), by boosted
-regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.15), r
-its time over the shape's best, and is left out above 2.2. Cross-validation leaves models out, never shapes: the weights of
+regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / reach), r
+its time over the shape's best, and is left out above 2.2. Where times are far apart, as in the narrow suites, a reach of 0.3
+keeps slow kernels from being taken for fast ones. Cross-validation leaves models out, never shapes: the weights of
 one model are all in one part, and weights of no model in one by themselves. The files must hold no times of the other half.
 --only and --skip choose among kernels' names: stream-k's have trees of their own. --upon fits to what trees miss that stay.
 --choice fits to what the choice loses: a shape's kernels are told apart, and what all of them have in common is left as it
@@ -23,7 +25,7 @@ import re
 import lightgbm
 import numpy as np
 
-RANGES = ((1, 16), (17, 64), (65, 512), (513, 4096), (1, 4096))  # of rows, as in models.h
+RANGES = ((1, 16), (17, 64), (65, 512), (513, 4096), (4097, 1 << 20), (1, 1 << 20))  # of rows, as in models.h, and beyond
 PARTS = 3
 LEAST, MOST = -0.45, 0.6  # model_correction.h
 UNIT = 1e-5
@@ -31,13 +33,13 @@ SOFTNESS = 0.03  # of the choice, in logarithms of time: about what three calls 
 LOSS = 3  # what the choice loses, beside squared errors
 OTHER = 0.3  # weight of the other card's shapes
 PARAMETERS = dict(objective="l2", num_leaves=48, learning_rate=0.1, min_data_in_leaf=40, lambda_l2=2.0, max_bin=127,
-                  feature_fraction=0.8, deterministic=True, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
+                  feature_fraction=0.8, deterministic=True, boost_from_average=False, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
 
 
 class Times:
     """Pairs of shape and kernel, as arrays; `shape` numbers the shapes of each file."""
 
-    def __init__(self, paths, wanted=lambda kernel: True):
+    def __init__(self, paths, wanted=lambda kernel: True, reach=0.15):
         self.names, rows, self.shapes, self.models, self.kernels, self.paths = None, [], [], [], [], []
         shape_of = []
         for path in paths:
@@ -70,7 +72,7 @@ class Times:
         self.streams = self.features[:, self.names.index("streams_k")] > 0
         self.counts = np.ones(len(self.shapes))
         self.target = np.log(self.us / self.rough)
-        self.weight = np.exp(-(self.over_best - 1) / 0.15)
+        self.weight = np.exp(-(self.over_best - 1) / reach)
 
 
 def stand_upon(times, path, of):
@@ -92,7 +94,7 @@ def stand_upon(times, path, of):
             goes_left = times.features[inside, features[node]] <= thresholds[node]
             at[inside] = np.where(goes_left, left[node], right[node])
         times.base[of] += (leaves[first_leaf + ~at] * UNIT)[of]
-    times.target[of] -= np.clip(times.base, LEAST, MOST)[of]
+    times.target[of] = (np.log(times.us / times.rough) - np.clip(times.base, LEAST, MOST))[of]
 
 
 def corrected(times, booster, of=slice(None), level=0.0):
@@ -150,7 +152,7 @@ def report(times, seconds, title):
             part = missed[(rows >= least) & (rows <= most) & (times.counts == count)]
             if not len(part):
                 continue
-            print(f"  {least:4}..{most:<4} {len(part):5} shapes: mean {part.mean():5.2f} %, 99th percentile "
+            print(f"  {least:4}..{most:<7} {len(part):5} shapes: mean {part.mean():5.2f} %, 99th percentile "
                   f"{np.percentile(part, 99):5.1f} %, most {part.max():5.1f} %")
 
 
@@ -245,17 +247,19 @@ def main():
     parser.add_argument("--trees", type=int, default=200)
     parser.add_argument("--only", default="")
     parser.add_argument("--skip")
-    parser.add_argument("--upon")
+    parser.add_argument("--upon", nargs="+", default=[])
     parser.add_argument("--upon-stream")
     parser.add_argument("--choice", action="store_true")
+    parser.add_argument("--reach", type=float, default=0.15)
     parser.add_argument("--other", nargs="+", default=[])
     parser.add_argument("--no-validation", action="store_true")
     arguments = parser.parse_args()
     times = Times(arguments.csv + arguments.other,
-                  lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel))
+                  lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel), arguments.reach)
     times.counts[np.isin(times.paths, arguments.other)] = OTHER
+    for path in arguments.upon:
+        stand_upon(times, path, ~times.streams if arguments.upon_stream else slice(None))
     if arguments.upon:
-        stand_upon(times, arguments.upon, ~times.streams if arguments.upon_stream else slice(None))
         PARAMETERS.update(learning_rate=0.05, num_leaves=24, min_data_in_leaf=40 if arguments.choice else 100)
     if arguments.upon_stream:
         stand_upon(times, arguments.upon_stream, times.streams)

@@ -31,13 +31,14 @@ Every result is checked against float64 before it is timed. Times are the device
 flushed before each call, and the kinds that are compared take turns.
 
 What to run
-  --suite dense44|ladder|random|odd|models[-odd][-fit|-judge]|broad-fit|broad-judge
+  --suite dense44|ladder|random|odd|models[-odd][-fit|-judge]|broad-fit|broad-judge|narrow-fit|narrow-judge
                                default dense44. models: layers of public models, whole and divided among 2, 4 and 8
                                ranks, of the half for fitting, the half for judging, or both; -odd: those that are no
                                multiples of 128. broad: any rows, tiles' edges among them, of a half's or random weights.
-                               --count shapes of it, rows from 1 to 4096 in turns
+                               --count shapes of it, rows from 1 to 4096 in turns. narrow: few columns, few k, small layers,
+                               and up to 131072 rows
   --shapes MxNxK,...           instead of a suite
-  --count N, --seed N          of the suites random, models and broad; default 300 and 1. The seed also makes the data
+  --count N, --seed N          of the suites random, models, broad and narrow; default 300 and 1. The seed also makes the data
   --rows LEAST-MOST            of the suite, only shapes with so many rows
   --dtype e4m3|bf16|f16|i8     of the operands; default e4m3, with 1x128 and 128x128 scales, as i8-block has. i8 and e4m3-row
                                have scales by row. Results are BF16, of f16 FP16; cuBLASLt's column "same" is of that type, of i8

@@ -20,7 +20,8 @@ namespace {
 
 constexpr double kMaxRandomFlops = 137438953472.0;  // 2^37: about 0.1 ms of an H200
 constexpr double kMaxBroadFlops = 274877906944.0;   // 2^38
-constexpr uint64_t kJudgeSeed = 1000003;            // on top: the halves have other random weights
+constexpr int64_t kMaxNarrowElements = int64_t{1} << 28;
+constexpr uint64_t kJudgeSeed = 1000003;  // on top: the halves have other random weights
 
 // Uniform in the logarithm, from `low` to `high`; from the generator's own bits, because standard
 // distributions differ between libraries and a seed must name the same shapes everywhere.
@@ -53,6 +54,43 @@ std::vector<Shape> BroadShapes(absl::Span<const Weights> weights, int count, uin
     const Shape shape{m, w.n, w.k};
     const bool fits = w.n * w.k <= kMaxWeights && shape.flops() <= kMaxBroadFlops;
     if (fits && !absl::c_linear_search(dense, shape)) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+// What models of language hardly have: few columns (routers, ranks of adapters, heads), few k,
+// small layers of vision, and rows beyond a prefill's. These four take turns, the ranges of rows
+// slower. No weights that models of the other half have.
+std::vector<Shape> NarrowShapes(Half half, int count, uint64_t seed) {
+  constexpr RowRange kRows[] = {{1, 64}, {65, 1024}, {1025, 8192}, {8193, 131072}};
+  const Half other = half == Half::kFit ? Half::kJudge : Half::kFit;
+  std::mt19937_64 random(seed + (half == Half::kJudge ? kJudgeSeed : 0));
+  // Multiples of 64 and, every third time, of 16.
+  const auto draw = [&random](double low, double high) {
+    const int64_t x = LogUniform(random, low, high);
+    return random() % 3 == 0 || x < 64 ? RoundTo16(x) : (x + 32) / 64 * 64;
+  };
+  std::vector<Shape> shapes;
+  for (int turn = 0; static_cast<int>(shapes.size()) < count; ++turn) {
+    const RowRange& rows = kRows[turn / 4 % std::size(kRows)];
+    const int64_t m = LogUniform(random, rows.least, rows.most);
+    Shape shape;
+    switch (turn % 4) {
+      case 0:
+        shape = {m, draw(8, 512), draw(128, 16384)};
+        break;
+      case 1:
+        shape = {m, draw(128, 16384), draw(16, 512)};
+        break;
+      case 2:
+        shape = {m, draw(64, 1536), draw(64, 1536)};
+        break;
+      default:
+        shape = {LogUniform(random, 4097, 131072), draw(256, 8192), draw(256, 8192)};
+    }
+    const int64_t elements = shape.m * (shape.n + shape.k) + shape.n * shape.k;
+    if (elements > kMaxNarrowElements || shape.flops() > kMaxBroadFlops) continue;
+    if (ModelWith(other, {shape.n, shape.k}).empty()) shapes.push_back(shape);
   }
   return shapes;
 }
@@ -136,11 +174,13 @@ absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint6
   if (name == "broad-judge") {
     return BroadShapes(WeightsOf(Half::kJudge, Alignment::kOf128), count, seed + kJudgeSeed);
   }
+  if (name == "narrow-fit") return NarrowShapes(Half::kFit, count, seed);
+  if (name == "narrow-judge") return NarrowShapes(Half::kJudge, count, seed);
   if (auto shapes = ModelSuite(name, count, seed); shapes.has_value()) return *std::move(shapes);
   return absl::InvalidArgumentError(
       absl::StrCat("--suite ", Text(name),
-                   ": no such suite; use dense44, ladder, random, odd, broad-fit, broad-judge or "
-                   "models[-odd][-fit|-judge]"));
+                   ": no such suite; use dense44, ladder, random, odd, broad-fit, broad-judge, "
+                   "narrow-fit, narrow-judge or models[-odd][-fit|-judge]"));
 }
 
 absl::StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {

@@ -26,10 +26,11 @@ std::vector<Shape> OddShapes();
 // Of the ladder: 4096 cubed, and half and twice of it.
 std::vector<Shape> LadderShapes();
 
-// "dense44", "ladder", "random", "odd", "broad-fit" and "broad-judge", or of models.h "models",
-// "models-fit", "models-judge" and, with the weights that are no multiples of 128, "models-odd",
-// "models-odd-fit", "models-odd-judge". `count` and `seed` are random's, broad's and the models'.
-// INVALID_ARGUMENT, with the names, for another.
+// "dense44", "ladder", "random", "odd", "broad-fit", "broad-judge", "narrow-fit" and
+// "narrow-judge", or of models.h "models", "models-fit", "models-judge" and, with the weights that
+// are no multiples of 128, "models-odd", "models-odd-fit", "models-odd-judge". `count` and `seed`
+// are those of suites that are drawn: random, broad, narrow and the models'. INVALID_ARGUMENT, with
+// the names, for another.
 absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint64_t seed);
 
 // "64x4096x7168,1x576x7168". INVALID_ARGUMENT, with the part, when it is not MxNxK of sizes from 0

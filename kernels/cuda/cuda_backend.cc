@@ -103,6 +103,13 @@ class CudaBackend final : public Backend {
                                      ": the weights on the tensor cores' row "
                                      "side, up to 256 of a group's rows as columns")});
     }
+    for (const auto& [name, type] :
+         {std::pair(kBf16GradientName, "bf16"), {kF16GradientName, "f16"}}) {
+      others.push_back({name, name,
+                        absl::StrCat("k-grouped gradients of weights: ", type,
+                                     ", both operands along k or both along their rows, into f32 "
+                                     "or 16 bits, added to c or not")});
+    }
     for (KernelInfo& other : others) TurnOff(pool, other);
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
@@ -115,6 +122,7 @@ class CudaBackend final : public Backend {
     for (size_t i = ops; i < others.size(); ++i) {
       const std::string_view name = others[i].name;
       if (Contains(kTmaGroupedNames, name)) kernel_set_->tma_grouped.push_back(enabled(i));
+      if (Contains(kGradientNames, name)) kernel_set_->k_grouped.push_back(enabled(i));
     }
     // Members of the pool, which serve grouped ops too.
     const auto member = [&](std::string_view name) {
@@ -122,7 +130,7 @@ class CudaBackend final : public Backend {
       return info.why_off.empty() ? info.name : std::string_view();
     };
     kernel_set_->fp8_gate = member(kFp8GateName);
-    for (const char* name : kGradientNames) kernel_set_->k_grouped.push_back(member(name));
+    kernel_set_->k_grouped.push_back(member(kGradientName));
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
     tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
                    PoolTuner::Hooks{.compile =
@@ -209,6 +217,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
   }
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
   for (const char* name : kTmaGroupedNames) add({name, name, ""});
+  for (const char* name : kGradientNames) add({name, name, ""});
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {

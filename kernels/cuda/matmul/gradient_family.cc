@@ -2,11 +2,9 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/gradient_launch.h"
 #include "kernels/cuda/matmul/problem_args.h"
-#include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -27,44 +25,17 @@ class GradientMatmul final : public PreparedMatmul {
   const PreparedGradient prepared_;
 };
 
-struct Member {
-  const char* name;
-  const char* multiplies;
-  const char* description;
-};
-constexpr Member kMembers[] = {
-    {kGradientName, "e4m3, e5m2",
-     "gradients of weights, dense and k-grouped: e4m3 and e5m2 in any mix, scales of 1x128 on both "
-     "sides, into f32 or 16 bits, added to c or not"},
-    {kBf16GradientName, "bf16",
-     "gradients of weights: bf16, both operands along their rows, of groups also both along k, "
-     "into f32 or 16 bits, added to c or not"},
-    {kF16GradientName, "f16",
-     "gradients of weights: f16, both operands along their rows, of groups also both along k, "
-     "into f32 or 16 bits, added to c or not"},
-};
-
-std::vector<KernelInfo> Infos() {
-  std::vector<KernelInfo> infos;
-  for (const Member& member : kMembers) {
-    infos.push_back({member.name, member.name, member.description});
-  }
-  return infos;
-}
-
 }  // namespace
 
 GradientFamily::GradientFamily(DeviceTraits device, double memory_bytes_per_s)
-    : device_(std::move(device)), memory_bytes_per_s_(memory_bytes_per_s), infos_(Infos()) {}
+    : device_(std::move(device)),
+      memory_bytes_per_s_(memory_bytes_per_s),
+      infos_{{kGradientName, kGradientName,
+              "gradients of weights, dense and k-grouped: e4m3 and e5m2 in any mix, scales of "
+              "1x128 on both sides, into f32 or 16 bits, added to c or not"}} {}
 
-std::string GradientFamily::WhyNot(int member, const MatmulProblem& problem) const {
+std::string GradientFamily::WhyNot(int, const MatmulProblem& problem) const {
   if (std::string why = cuda::WhyNot(device_); !why.empty()) return why;
-  const DType a = problem.a.dtype;
-  const bool has_kernels = IsFp8(a) || a == DType::kBF16 || a == DType::kF16;
-  if (!has_kernels || GradientName(a) != kMembers[member].name) {
-    return absl::StrCat("a is ", Text(Name(a)), "; this kernel multiplies ",
-                        kMembers[member].multiplies);
-  }
   return WhyNotGradient(Unplaced(problem));
 }
 
@@ -85,7 +56,7 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> GradientFamily::Prepare(
   if (std::string why = WhyNotGradient(problem); !why.empty()) {
     return absl::InvalidArgumentError(why);
   }
-  auto prepared = PrepareGradient(problem, GradientConfig(problem, device_.sms), scratch, device_);
+  auto prepared = PrepareGradient(problem, GradientConfig(problem), scratch, device_);
   if (!prepared.ok()) return prepared.status();
   return std::make_unique<GradientMatmul>(*std::move(prepared));
 }

@@ -1,5 +1,5 @@
 // The kernels for gradients of weights as a family of dense matmuls: FP8 with scales of 1x128 on
-// both sides, BF16 and FP16 of which both operands lie along their rows.
+// both sides. Those of 16 bits are the TMA families', which divide k where tiles are few.
 
 #pragma once
 

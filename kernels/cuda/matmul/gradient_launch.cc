@@ -113,18 +113,15 @@ std::string ResultWhyNot(const AnyGemmArgs& g) {
 // Types that one kernel multiplies, by operands that lie alike.
 std::string TypesWhyNot(const GradientProblem& p) {
   const AnyGemmArgs& g = p.args;
-  const bool direct = Is16Bits(g.type);
+  const bool direct = p.grouped && Is16Bits(g.type);
   for (const auto& [name, type] : {std::pair("a", g.type), {"b", g.b_type}}) {
     if (direct ? type == g.type : IsFp8(type)) continue;
     return StrCat(name, " is ", Text(Name(static_cast<DType>(type))), "; these kernels multiply ",
-                  direct ? Text(Name(static_cast<DType>(g.type))) : "e4m3, e5m2, bf16 or f16");
+                  direct      ? Text(Name(static_cast<DType>(g.type)))
+                  : p.grouped ? "e4m3, e5m2, bf16 or f16"
+                              : "e4m3, e5m2");
   }
-  if (!direct) return "";
-  const bool a_along_rows = AlongRows(g.a, g.k), b_along_rows = AlongRows(g.b, g.k);
-  if (!p.grouped && !(a_along_rows && b_along_rows)) {
-    return "a and b do not both lie along their rows, which this kernel is for";
-  }
-  if (a_along_rows != b_along_rows) {
+  if (direct && AlongRows(g.a, g.k) != AlongRows(g.b, g.k)) {
     return "one of a and b lies along k and the other along its rows; transpose one";
   }
   return "";
@@ -294,16 +291,12 @@ GradientCopies CopiesOf(const GradientProblem& problem) {
   return copies;
 }
 
-int GradientConfig(const GradientProblem& problem, int sms) {
+int GradientConfig(const GradientProblem& problem) {
   // Tiles of 256 rows read a third less from L2, and were 7 to 12 % faster wherever there are rows;
   // sharing A is worth 1 to 3 % more.
   const AnyGemmArgs& g = problem.args;
   if (g.m <= 128) return kGradientConfig;
-  const int tall = g.n > 128 ? kGradientSharedConfig : kGradientTallConfig;
-  if (problem.grouped || IsFp8(g.type)) return tall;
-  // Where tiles are few, twice as many go to twice the SMs.
-  return ElementsOfAnSm(g, kGradientConfig, sms) < ElementsOfAnSm(g, tall, sms) ? kGradientConfig
-                                                                                : tall;
+  return g.n > 128 ? kGradientSharedConfig : kGradientTallConfig;
 }
 
 absl::StatusOr<PreparedGradient> PrepareGradient(const GradientProblem& problem, int config,
@@ -400,7 +393,7 @@ double GradientSeconds(const GradientProblem& problem, double columns, double me
   const double batch = static_cast<double>(g.batch);
   // Groups count as equally long: what they are is known to the device alone.
   const double multiplied =
-      2 * ElementsOfAnSm(g, GradientConfig(problem, sms), sms) * sms * columns / batch;
+      2 * ElementsOfAnSm(g, GradientConfig(problem), sms) * sms * columns / batch;
   const double flops = (IsFp8(g.type) ? kFp8Flops : kDirectFlops) * ClockHz(2 * m * n * columns) /
                        ModelConstants().hot_clock_hz;
   const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : 4e12;

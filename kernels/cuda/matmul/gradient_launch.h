@@ -31,8 +31,8 @@ struct GradientProblem {
   bool grouped = false;
 };
 
-// Empty when they serve it: "a is f32; ...". Of addresses the alignment counts. Of BF16 and FP16
-// without groups both operands lie along their rows: those along k are the TMA families'.
+// Empty when they serve it: "a is f32; ...". Of addresses the alignment counts. BF16 and FP16
+// without groups are the TMA families'.
 std::string WhyNotGradient(const GradientProblem& problem);
 
 // Scales that do not lie as the copy engine takes them are copied first, to scratch memory.
@@ -44,8 +44,8 @@ struct GradientCopies {
 };
 GradientCopies CopiesOf(const GradientProblem& problem);
 
-// Which config is best, by what was measured, and by how many SMs it keeps busy.
-int GradientConfig(const GradientProblem& problem, int sms = kHopperSms);
+// Which config is best, by what was measured.
+int GradientConfig(const GradientProblem& problem);
 
 struct PreparedGradient {
   const GradientFamilyEntry* family = nullptr;

@@ -140,9 +140,10 @@ std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
   return StrCat("scales of ", name, " are ", Text(Name(given)), "; these kernels need ", wanted);
 }
 
-// `along_rows`: these kernels take it along its rows. That is b.
+// `along_rows`: these kernels take it along its rows, of which `extent` is the name.
 std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operand,
-                          ScaleGranularity block, int64_t rows, int64_t k, bool along_rows) {
+                          ScaleGranularity block, const char* extent, int64_t rows, int64_t k,
+                          bool along_rows) {
   const DType multiplied = KindOf(mma).operand;
   if (operand.dtype != multiplied) {
     return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply ",
@@ -156,7 +157,7 @@ std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operan
     return StrCat(name, " is not contiguous along k; copy or transpose it");
   }
   const int64_t size = SizeBytes(multiplied), apart = operand.leading_stride;
-  std::string why = along_rows ? RowsWhyNot(name, k, "n", rows, apart, size)
+  std::string why = along_rows ? RowsWhyNot(name, k, extent, rows, apart, size)
                                : RowsWhyNot(name, rows, "k", k, apart, size);
   if (!why.empty()) return why;
   if (operand.alignment_bytes % kTmaBytes != 0) {
@@ -292,14 +293,16 @@ std::string ResultWhyNot(const GemmArgs& args) {
 
 }  // namespace
 
-std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem, bool b_along_rows) {
+std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem, bool b_along_rows,
+                           bool a_along_rows) {
   const MatmulProblem& p = problem;
   std::string why = ExtentsWhyNot(mma, p.batch, p.m, p.n, p.k);
   if (why.empty()) {
-    why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k, false);
+    why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, "m", p.m, p.k, a_along_rows);
   }
   if (why.empty()) {
-    why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k, b_along_rows);
+    why =
+        OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, "n", p.n, p.k, b_along_rows);
   }
   if (!why.empty()) return why;
   if (!p.reads_operands) return "alpha is 0: a and b must not be read";
@@ -313,7 +316,9 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;
   const Mma mma = variant.shape().mma;
   const bool b_along_rows = ReadsAlongRows(variant) && p.b.layout == Layout::kRowsContiguous;
-  std::string why = OperandsWhyNot(mma, p, b_along_rows);
+  const bool a_along_rows =
+      b_along_rows && ReadsBothAlongRows(variant) && p.a.layout == Layout::kRowsContiguous;
+  std::string why = OperandsWhyNot(mma, p, b_along_rows, a_along_rows);
   if (why.empty()) why = ResultWhyNot(p);
   if (why.empty()) why = AddendsWhyNot(p);
   if (why.empty()) why = ScalesWhyNot(mma, UnplacedArgs(p));
@@ -328,9 +333,15 @@ std::string WhyNot(const GemmVariant& variant, const GemmArgs& args) {
   std::string why = ExtentsWhyNot(mma, g.batch, g.m, g.n, g.k);
   if (why.empty()) why = AddressWhyNot("a", g.a, kTmaBytes);
   if (why.empty()) why = AddressWhyNot("b", g.b, kTmaBytes);
-  if (why.empty()) why = RowsWhyNot("a", g.m, "k", g.k, g.lda, size);
+  if (why.empty() && g.a_along_rows && !(g.b_along_rows && ReadsBothAlongRows(variant))) {
+    why = "a is not contiguous along k; copy or transpose it";
+  }
   if (why.empty() && g.b_along_rows && !ReadsAlongRows(variant)) {
     why = "b is not contiguous along k; copy or transpose it";
+  }
+  if (why.empty()) {
+    why = g.a_along_rows ? RowsWhyNot("a", g.k, "m", g.m, g.lda, size)
+                         : RowsWhyNot("a", g.m, "k", g.k, g.lda, size);
   }
   if (why.empty()) {
     why = g.b_along_rows ? RowsWhyNot("b", g.k, "n", g.n, g.ldb, size)

@@ -14,8 +14,9 @@ namespace gemmd::kernels::cuda {
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem);
 
 // What all kernels that multiply so demand of extents and operands, whatever leaves them.
-// `b_along_rows`: they read b along its rows, as it lies.
-std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem, bool b_along_rows = false);
+// `b_along_rows`, `a_along_rows`: they read it along its rows, as it lies.
+std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem, bool b_along_rows = false,
+                           bool a_along_rows = false);
 
 // The same for problems given by their addresses, where alignment is known exactly. A leading
 // dimension is not looked at when there is a single row: nothing is a stride away from it.

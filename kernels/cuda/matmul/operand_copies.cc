@@ -72,9 +72,13 @@ bool ReadsAlongRows(const MatmulProblem& p) {
          Reads(p.b, Layout::kRowsContiguous, p.batch, p.k, p.n);
 }
 
+bool ReadsBothAlongRows(const MatmulProblem& p) {
+  return ReadsAlongRows(p) && Reads(p.a, Layout::kRowsContiguous, p.batch, p.k, p.m);
+}
+
 OperandCopies OperandCopiesOf(const MatmulProblem& p) {
   OperandCopies copies;
-  copies.a = !ReadsAlongK(p.a, p.batch, p.m, p.k);
+  copies.a = !ReadsAlongK(p.a, p.batch, p.m, p.k) && !ReadsBothAlongRows(p);
   copies.b = !ReadsAlongK(p.b, p.batch, p.n, p.k) && !ReadsAlongRows(p);
   if (copies.a) copies.b_offset = CopyBytes(p.a, p.batch, p.m, p.k);
   copies.scratch_bytes = copies.b_offset + (copies.b ? CopyBytes(p.b, p.batch, p.n, p.k) : 0);

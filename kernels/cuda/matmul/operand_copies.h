@@ -14,6 +14,8 @@ namespace gemmd::kernels::cuda {
 
 // Of b that lies along its rows there are kernels that read it so: BF16 and FP16.
 bool ReadsAlongRows(const MatmulProblem& problem);
+// And of a that does beside it.
+bool ReadsBothAlongRows(const MatmulProblem& problem);
 
 // Offsets are into the copies' memory; rows of a copy start at multiples of 16 bytes.
 struct OperandCopies {
@@ -26,8 +28,8 @@ struct OperandCopies {
 };
 OperandCopies OperandCopiesOf(const MatmulProblem& problem);
 
-// Whether a time of it stands for its shape: one with copies in front, or of kernels that read b
-// along its rows, would stand for those without.
+// Whether a time of it stands for its shape: one with copies in front, or of kernels that read
+// operands along their rows, would stand for those without.
 bool LiesAsMeasured(const MatmulProblem& problem);
 
 // The problem that is left once the copies are made.

@@ -21,6 +21,7 @@ std::string Describe(const GemmVariant& variant) {
   if (c.multicast() > 1) absl::StrAppend(&text, ", ", c.multicast(), " CTAs share a side");
   if (variant.split > 1) absl::StrAppend(&text, ", k divided by ", variant.split);
   if (ReadsAlongRows(variant)) absl::StrAppend(&text, ", B along k or along its rows");
+  if (ReadsBothAlongRows(variant)) absl::StrAppend(&text, ", both operands along theirs");
   if (variant.streams_k()) absl::StrAppend(&text, ", CTAs take equal parts of all tiles' k");
   return text;
 }

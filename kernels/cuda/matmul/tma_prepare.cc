@@ -70,6 +70,10 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
     gemm.b_along_rows = true;
     gemm.ldb = any.b.k_stride;
   }
+  if (ReadsBothAlongRows(args.problem)) {
+    gemm.a_along_rows = true;
+    gemm.lda = any.a.k_stride;
+  }
   // The problem told of offsets; that slots start at multiples of 256 is the caller's word.
   if (std::string why = cuda::WhyNot(variant, gemm); !why.empty()) {
     return absl::InvalidArgumentError(why);

@@ -91,6 +91,11 @@ constexpr GemmConfig AlongRows(GemmConfig config) {
   config.b_along_rows = true;
   return config;
 }
+// A does, too.
+constexpr GemmConfig BothAlongRows(GemmConfig config) {
+  config.a_along_rows = true;
+  return AlongRows(config);
+}
 
 // Of another operand kind than FP8 with block scales.
 constexpr GemmConfig OfKind(Mma mma, GemmConfig config) {

@@ -51,14 +51,16 @@ bool HasRowsOfUnits(const GemmArgs& args) {
 // Kernels that finish take other rows, too: they write four columns at once wherever those begin.
 bool Finishes(const GemmArgs& args) { return NeedsFinish(args) || !HasRowsOfUnits(args); }
 
-// The plain kernels, those that finish, or those for a B along its rows.
+// The plain kernels, those that finish, or those for operands along their rows.
 const StreamFamilyEntry& StreamEntryOf(const GemmVariant& variant, const GemmArgs& args) {
   const StreamFamilyEntry& plain = variant.stream_entry();
+  if (args.a_along_rows) return *plain.both_along_rows;
   if (args.b_along_rows) return *plain.along_rows;
   return Finishes(args) ? *plain.finishing : plain;
 }
 const GemmFamilyEntry& EntryOf(const GemmVariant& variant, const GemmArgs& args) {
   if (variant.streams_k()) return StreamEntryOf(variant, args).family;
+  if (args.a_along_rows) return *variant.entry().both_along_rows;
   if (args.b_along_rows) return *variant.entry().along_rows;
   return Finishes(args) ? *variant.entry().finishing : variant.entry();
 }
@@ -99,13 +101,24 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, const GemmFamilyE
   return slot.clusters;
 }
 
-// Bands as wide as keep about a square of tiles at work at one time. Of a skinny kernel the rows
-// are weights, which come from memory once if all columns that meet a tile of them work together.
-int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int clusters) {
-  if (shape.skinny() && col_tiles > 1) return 1;
+// What stays in L2 while all of it is read again, beside what else passes.
+constexpr int64_t kStaysInL2 = int64_t{16} << 20;
+
+// Bands as wide as keep about a square of tiles at work at one time; where all columns take few
+// CTAs, as wide as give work to the others. An A that stays in L2 may be read from there for each
+// tile of the columns. Of a skinny kernel the rows are weights, which come from memory once if all
+// columns that meet a tile of them work together; where A does not stay, it counts for more.
+int RasterOf(const GemmConfig& shape, const GemmArgs& args, int64_t row_tiles, int64_t col_tiles,
+             int clusters) {
+  const bool a_stays = args.m * args.k * shape.element_bytes() <= kStaysInL2;
   const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
-  if (col_tiles * wanted <= clusters) return static_cast<int>(row_tiles);
-  return static_cast<int>(std::min(row_tiles, wanted));
+  int64_t raster = wanted;
+  if (shape.skinny()) {
+    if (col_tiles > 1 && a_stays) raster = 1;
+  } else if (col_tiles * wanted <= clusters) {
+    raster = a_stays ? row_tiles : clusters / col_tiles;
+  }
+  return static_cast<int>(std::min(row_tiles, raster));
 }
 
 // Whether all who read a part of B do so at one time.
@@ -133,17 +146,16 @@ bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
   return variant.shape().stores_tile && Adjusts(variant, args) && args.n % 8 == 0;
 }
 
-// B along its rows: as many of them as a box has, of one k block.
-TensorView AlongRowsView(TensorView b, const GemmArgs& args, const GemmConfig& shape) {
-  const int64_t size = shape.element_bytes();
-  b.cols = args.n * size;
-  b.rows = args.k;
-  b.planes = 1;
-  b.plane_stride_bytes = 0;
-  b.box_cols = kRowBytes;
-  b.box_rows = shape.block_k();
-  b.box_planes = 1;
-  return b;
+// An operand of so many rows along them: as many as a box has, of one k block.
+TensorView AlongRowsView(TensorView view, int64_t rows, int64_t k, const GemmConfig& shape) {
+  view.cols = rows * shape.element_bytes();
+  view.rows = k;
+  view.planes = 1;
+  view.plane_stride_bytes = 0;
+  view.box_cols = kRowBytes;
+  view.box_rows = shape.block_k();
+  view.box_planes = 1;
+  return view;
 }
 
 // The walk of stream_k.h, for as many tiles of the matrices, by up to `ctas`.
@@ -236,7 +248,8 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
   TensorView& cols = shape.skinny() ? a : b;
   rows.box_rows = shape.rows / shape.share_rows;
   cols.box_rows = shape.cols / shape.share_cols;
-  if (args.b_along_rows) b = AlongRowsView(b, args, shape);
+  if (args.a_along_rows) a = AlongRowsView(a, args.m, args.k, shape);
+  if (args.b_along_rows) b = AlongRowsView(b, args.n, args.k, shape);
   StreamLaunch launch = {};
   const TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
@@ -279,8 +292,8 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
   launch.args = args;
   launch.adjusts = Adjusts(variant, args);
   launch.one_b = args.b_batch == 0;
-  launch.tiles =
-      GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
+  launch.tiles = GridOf(row_tiles, col_tiles, args.batch,
+                        RasterOf(shape, args, row_tiles, col_tiles, *at_once));
   launch.k_blocks = static_cast<int>(k_blocks);
   launch.split = SplitOf(shape, variant.split, CeilDiv(k_blocks, shape.k_blocks));
   launch.cluster_ctas = MakeDivisor(shape.multicast() * launch.split.parts);

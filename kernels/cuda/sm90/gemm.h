@@ -58,6 +58,10 @@ inline bool ReadsAlongRows(const GemmVariant& variant) {
                               : variant.entry().along_rows != nullptr) &&
          variant.shape().has_along_rows();
 }
+// Likewise of an A along its rows beside such a B.
+inline bool ReadsBothAlongRows(const GemmVariant& variant) {
+  return ReadsAlongRows(variant) && variant.shape().has_both_along_rows();
+}
 
 // Every member, families in order, splits of a config ascending. Stable within a build.
 absl::Span<const GemmVariant> AllVariants();

@@ -22,7 +22,7 @@ struct GemmArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  const uint8_t* a = nullptr;  // [batch, m, k], stride 1 along k
+  const uint8_t* a = nullptr;  // [batch, m, k], stride 1 along k; see a_along_rows
   int64_t lda = 0;
   int64_t a_batch = 0;
   const float* a_scales = nullptr;  // 1x128, m-major: [batch, ceil(k/128), m], stride 1 along m
@@ -48,6 +48,7 @@ struct GemmArgs {
   float alpha = 1.0f;
   float beta = 0.0f;
   bool b_along_rows = false;  // b is [batch, k, n], stride 1 along n: ldb is between k's
+  bool a_along_rows = false;  // beside such a b, a is [batch, k, m], stride 1 along m
 };
 
 // Whether more is asked for than rounding to 16 bits.

@@ -77,8 +77,9 @@ struct GemmConfig {
   bool splits_cols = false;
   // Tiles of CTAs in pairs may have a rest, sm90_fp8_rest.cuh; of the skinny family: is one.
   bool takes_rest = false;
-  // B lies along its rows, [k, n], and not along k (sm90_along_rows.cuh).
+  // B lies along its rows, [k, n], and not along k (sm90_along_rows.cuh); with it A may, [k, m].
   bool b_along_rows = false;
+  bool a_along_rows = false;
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -102,6 +103,14 @@ struct GemmConfig {
     const int slice = skinny() ? rows / share_rows : cols / share_cols;  // of B's rows
     return element_bytes() == 2 && slice % kAlongRowsBox == 0;
   }
+  // Likewise with A along its rows, too.
+  constexpr bool has_both_along_rows() const {
+    const int slice = skinny() ? cols / share_cols : rows / share_rows;  // of A's rows
+    return has_along_rows() && slice % kAlongRowsBox == 0;
+  }
+  // Whether a side of the tile lies along its rows.
+  constexpr bool rows_along() const { return skinny() ? b_along_rows : a_along_rows; }
+  constexpr bool cols_along() const { return skinny() ? a_along_rows : b_along_rows; }
   // Elements of k in a k block.
   constexpr int block_k() const { return kRowBytes / element_bytes(); }
 
@@ -265,7 +274,7 @@ constexpr uint64_t Encode(const GemmConfig& c) {
                    (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
                    c.shares_ring << 7 | c.takes_rest << 8 | c.scales_columns << 9 |
                    static_cast<int>(c.mma) >> 2 << 10;
-  const int ctas_per_sm = c.ctas_per_sm | c.b_along_rows << 4;
+  const int ctas_per_sm = c.ctas_per_sm | c.a_along_rows << 3 | c.b_along_rows << 4;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -283,7 +292,8 @@ constexpr GemmConfig Decode(uint64_t code) {
     code >>= 5;
   }
   c.b_along_rows = c.ctas_per_sm >> 4;
-  c.ctas_per_sm &= 15;
+  c.a_along_rows = c.ctas_per_sm >> 3 & 1;
+  c.ctas_per_sm &= 7;
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;

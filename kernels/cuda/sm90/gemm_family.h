@@ -67,6 +67,8 @@ struct GemmFamilyEntry {
   const GemmFamilyEntry* finishing;
   // Likewise for a B along its rows, whatever else is asked for: of those that has_along_rows().
   const GemmFamilyEntry* along_rows;
+  // And for an A along its rows beside it: of those that has_both_along_rows().
+  const GemmFamilyEntry* both_along_rows;
 };
 
 extern const GemmFamilyEntry kSm90Fp8Tiled;

@@ -75,6 +75,12 @@ template <GemmConfig C>
 struct AlongRowsEntryOf<C, true> : EntryOf<AlongRows(C), true> {};
 template <GemmConfig C>
 struct AlongRowsEntry : AlongRowsEntryOf<C> {};
+template <GemmConfig C, bool kHas = C.has_both_along_rows()>
+struct BothAlongRowsEntryOf : NoEntry<GemmLaunch> {};
+template <GemmConfig C>
+struct BothAlongRowsEntryOf<C, true> : EntryOf<BothAlongRows(C), true> {};
+template <GemmConfig C>
+struct BothAlongRowsEntry : BothAlongRowsEntryOf<C> {};
 
 template <const auto& kList>
 inline constexpr int kLength = sizeof(kList) / sizeof(kList[0]);
@@ -111,9 +117,11 @@ using FamilyOf =
 template <Mma kMma, const auto& kList, int kCount = kLength<kList>,
           template <GemmConfig> class EntryOf = Entry>
 constexpr GemmFamilyEntry MakeFamily(const char* name, const GemmFamilyEntry* finishing = nullptr,
-                                     const GemmFamilyEntry* along_rows = nullptr) {
+                                     const GemmFamilyEntry* along_rows = nullptr,
+                                     const GemmFamilyEntry* both_along_rows = nullptr) {
   using F = FamilyOf<GemmLaunch, EntryOf, kMma, kList, kCount>;
-  return {name, F::kConfigs, kCount, F::Prepare, F::Launch, F::MaxClusters, finishing, along_rows};
+  return {name,           F::kConfigs, kCount,     F::Prepare,     F::Launch,
+          F::MaxClusters, finishing,   along_rows, both_along_rows};
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -21,8 +21,8 @@ inline constexpr int kFullArrivals = 1 + kBScales<C>;
 
 // Row side, column side and A's scales of the k blocks from `block` on, by one thread. The maps
 // have the dimensions [batch, k blocks, rows, 128], or [batch, 1, rows, k] for one k block a stage,
-// where the end of k may fall into a block; k in bytes. Of a B along its rows it is [batch, 1, k,
-// n]. `kAlone`: all of it for this CTA, and for no other.
+// where the end of k may fall into a block; k in bytes. Of an operand along its rows it is [batch,
+// 1, k, rows]. `kAlone`: all of it for this CTA, and for no other.
 template <GemmConfig C, bool kAlone = false>
 __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Tile& tile, int stage,
@@ -42,7 +42,7 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   ptx::MbarrierArriveExpectTx(full, C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
   // A map's box is one CTA's slice of what is shared.
   constexpr int kRows = C.rows / C.share_rows;
-  if constexpr (C.b_along_rows && C.skinny()) {
+  if constexpr (C.rows_along()) {
     constexpr bool kShared = !kAlone && C.share_rows > 1;
     const int row = kShared ? place.col * kRows : 0;
     LoadAlongRows<kShared ? kRows : C.rows, kShared, C.k_blocks, C.row_bytes()>(
@@ -60,7 +60,7 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
                              tile.row0 + row, z, row_batch, place.RowPeers(), row_policy);
   }
   constexpr int kCols = C.cols / C.share_cols;
-  if constexpr (C.b_along_rows && !C.skinny()) {
+  if constexpr (C.cols_along()) {
     constexpr bool kShared = !kAlone && C.share_cols > 1;
     const int col = kShared ? place.row * kCols : 0;
     LoadAlongRows<kShared ? kCols : C.cols, kShared, C.k_blocks, C.col_bytes()>(

@@ -95,6 +95,7 @@ struct StreamFamilyEntry {
   cudaError_t (*launch)(int config, const StreamLaunch& launch, cudaStream_t stream);
   const StreamFamilyEntry* finishing;  // as GemmFamilyEntry's
   const StreamFamilyEntry* along_rows;
+  const StreamFamilyEntry* both_along_rows;
 };
 
 extern const StreamFamilyEntry kSm90Bf16Stream;

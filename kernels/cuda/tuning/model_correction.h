@@ -43,7 +43,9 @@ inline constexpr const char* kModelFeatureNames[] = {
     "streams_k",
 };
 inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
-inline constexpr size_t kRowsFeature = 6;  // m
+inline constexpr size_t kRowsFeature = 6;     // m
+inline constexpr size_t kColumnsFeature = 7;  // n
+inline constexpr size_t kKFeature = 8;
 inline constexpr size_t kStreamsFeature = kModelFeatureCount - 1;
 using ModelFeatures = std::array<float, kModelFeatureCount>;
 
@@ -53,7 +55,9 @@ inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
 // FP8's kernels have trees of their own, as have INT8's with block scales and those of stream-k, of
 // FP8 and of 16 bits; BF16, FP16 and INT8 share. Others on top are fitted to what those miss:
-// FP8's with block scales and by row for some numbers of rows, BF16's with FP16's, and INT8's.
+// FP8's with block scales and by row for some numbers of rows, BF16's with FP16's, and INT8's. Few
+// columns, few k and more rows than models' layers have are judged by other trees, as FP8, INT8
+// with block scales, INT8 and 16 bits have them.
 float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda

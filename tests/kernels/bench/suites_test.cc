@@ -112,6 +112,30 @@ TEST(SuitesTest, BroadShapesAreOfTheirHalfOrOfNoModel) {
   }
 }
 
+TEST(SuitesTest, NarrowShapesAreFewColumnsFewKSmallOrLong) {
+  std::vector<Shape> seen;
+  for (const char* name : {"narrow-fit", "narrow-judge"}) {
+    const std::vector<Shape> shapes = *Suite(name, 400, 1);
+    ASSERT_EQ(shapes.size(), 400);
+    EXPECT_EQ(shapes, *Suite(name, 400, 1)) << "a seed names the same shapes";
+    const Half other = name == std::string_view("narrow-fit") ? Half::kJudge : Half::kFit;
+    int few_columns = 0, few_k = 0, small = 0, many_rows = 0;
+    for (const Shape& s : shapes) {
+      EXPECT_TRUE(s.n <= 512 || s.k <= 512 || (s.n <= 1536 && s.k <= 1536) || s.m > 4096);
+      EXPECT_EQ(s.n % 16, 0);
+      EXPECT_EQ(s.k % 16, 0);
+      EXPECT_TRUE(ModelWith(other, {s.n, s.k}).empty());
+      EXPECT_THAT(seen, Not(Contains(s))) << "the other half's";
+      few_columns += s.n <= 64;
+      few_k += s.k <= 64;
+      small += s.n <= 1536 && s.k <= 1536;
+      many_rows += s.m > 8192;
+    }
+    for (const int count : {few_columns, few_k, small, many_rows}) EXPECT_GT(count, 20) << name;
+    seen = shapes;
+  }
+}
+
 TEST(SuitesTest, RefusesWhatIsNoShape) {
   for (const char* text :
        {"", "64x4096", "1x2x3x4", "-1x2x3", "ax2x3", "1x2x3,", "1x2x4294967296"}) {

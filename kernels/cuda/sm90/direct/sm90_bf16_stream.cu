@@ -7,6 +7,7 @@
 namespace gemmd::kernels::cuda {
 
 extern const StreamFamilyEntry kSm90Bf16Stream = MakeStreamFamily<Mma::kBf16, kDirectStream>(
-    "sm90_bf16_stream", &kSm90Bf16StreamFinishing, &kSm90Bf16StreamAlongRows);
+    "sm90_bf16_stream", &kSm90Bf16StreamFinishing, &kSm90Bf16StreamAlongRows,
+    &kSm90Bf16StreamBothAlongRows);
 
 }  // namespace gemmd::kernels::cuda

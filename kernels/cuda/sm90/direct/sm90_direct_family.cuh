@@ -26,6 +26,13 @@ inline constexpr GemmConfig kDirectTiled[] = {
     Tiled(128, 256, 4),
     SharingCols(Tiled(128, 256, 4)),
     Alternating(Tiled(64, 256, 5)),
+    // Of many rows by few columns: what L2 gives to SMs is the bound, so two of them share B.
+    SharingCols(Alternating(Tiled(64, 256, 5))),
+    SharingCols(Alternating(Tiled(128, 64, 8))),
+    SharingCols(Alternating(Tiled(128, 96, 7))),
+    SharingCols(Alternating(Tiled(128, 112, 6))),
+    SharingCols(Alternating(Tiled(128, 160, 5))),
+    TwoPerSm(Tiled(128, 32, 4)),
 };
 // Of many widths: rows just over one's tile fill another's.
 inline constexpr GemmConfig kDirectSkinny[] = {
@@ -44,6 +51,8 @@ inline constexpr GemmConfig kDirectSkinny[] = {
     TwoSubTiles(Skinny(112, 256, 1, 4)),
     Skinny(144, 128, 1, 5),
     Skinny(176, 128, 1, 4),
+    SharingRows(Skinny(192, 128, 1, 4)),
+    SharingRows(Skinny(224, 128, 1, 3)),
     Skinny(160, 128, 1, 5),
 };
 // Beside the last one's ring and staging there is no room for INT8's scales.

@@ -54,10 +54,9 @@ struct DirectMath {
   static constexpr int kSubs = C.row_subs();
   static constexpr int kSums = C.cols / 2;  // of a sub-tile
   static constexpr int kBytesAtOnce = 32;   // of k, by one instruction
-  using Rows = DirectSide<C.b_along_rows && C.skinny()>;
-  using Cols = DirectSide<C.b_along_rows && !C.skinny()>;
-  using Wgmma =
-      DirectWgmma<C.mma, C.cols, C.b_along_rows && C.skinny(), C.b_along_rows && !C.skinny()>;
+  using Rows = DirectSide<C.rows_along()>;
+  using Cols = DirectSide<C.cols_along()>;
+  using Wgmma = DirectWgmma<C.mma, C.cols, C.rows_along(), C.cols_along()>;
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;

@@ -7,6 +7,7 @@
 namespace gemmd::kernels::cuda {
 
 extern const StreamFamilyEntry kSm90F16Stream = MakeStreamFamily<Mma::kF16, kDirectStream>(
-    "sm90_f16_stream", &kSm90F16StreamFinishing, &kSm90F16StreamAlongRows);
+    "sm90_f16_stream", &kSm90F16StreamFinishing, &kSm90F16StreamAlongRows,
+    &kSm90F16StreamBothAlongRows);
 
 }  // namespace gemmd::kernels::cuda

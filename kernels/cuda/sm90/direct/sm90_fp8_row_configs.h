@@ -22,6 +22,8 @@ inline constexpr GemmConfig kFp8RowTiledConfigs[] = {
     Tiled(192, 96, 5),
     Storing(Tiled(192, 128, 4)),
     SharingRows(Storing(Tiled(192, 128, 4))),
+    SharingCols(Storing(Tiled(128, 160, 5))),
+    SharingCols(Storing(Tiled(128, 192, 4))),
 };
 // One k block a stage serves k that is not a multiple of 128. Of many widths: rows just over one's
 // tile fill another's.

@@ -55,17 +55,25 @@ template <GemmConfig C>
 struct FinishingStreamEntry : StreamEntryOf<C, true> {};
 template <GemmConfig C>
 struct AlongRowsStreamEntry : StreamEntryOf<AlongRows(C), true> {};
+template <GemmConfig C, bool kHas = C.has_both_along_rows()>
+struct BothAlongRowsStreamEntryOf : NoEntry<StreamLaunch> {};
+template <GemmConfig C>
+struct BothAlongRowsStreamEntryOf<C, true> : StreamEntryOf<BothAlongRows(C), true> {};
+template <GemmConfig C>
+struct BothAlongRowsStreamEntry : BothAlongRowsStreamEntryOf<C> {};
 
 template <Mma kMma, const auto& kList, template <GemmConfig> class EntryOf = StreamEntry>
 constexpr StreamFamilyEntry MakeStreamFamily(const char* name,
                                              const StreamFamilyEntry* finishing = nullptr,
-                                             const StreamFamilyEntry* along_rows = nullptr) {
+                                             const StreamFamilyEntry* along_rows = nullptr,
+                                             const StreamFamilyEntry* both_along_rows = nullptr) {
   using F = FamilyOf<StreamLaunch, EntryOf, kMma, kList, kLength<kList>>;
-  return {
-      {name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters, nullptr, nullptr},
-      F::Launch,
-      finishing,
-      along_rows};
+  return {{name, F::kConfigs, kLength<kList>, F::Prepare, nullptr, F::MaxClusters, nullptr, nullptr,
+           nullptr},
+          F::Launch,
+          finishing,
+          along_rows,
+          both_along_rows};
 }
 
 }  // namespace gemmd::kernels::cuda

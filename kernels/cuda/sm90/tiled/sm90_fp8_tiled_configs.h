@@ -33,6 +33,10 @@ inline constexpr GemmConfig kTiledConfigs[] = {
     Tiled(128, 160, 5),
     Tiled(192, 64, 6),
     Tiled(192, 112, 5),
+    SharingCols(Storing(Tiled(128, 160, 5))),
+    SharingCols(Storing(Tiled(128, 192, 4))),
+    SharingRows(Tiled(256, 112, 4)),
+    TwoPerSm(Tiled(128, 32, 4)),
 };
 
 }  // namespace gemmd::kernels::cuda
