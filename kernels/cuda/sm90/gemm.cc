@@ -104,23 +104,6 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, const GemmFamilyE
 // What stays in L2 while all of it is read again, beside what else passes.
 constexpr int64_t kStaysInL2 = int64_t{16} << 20;
 
-// Bands as wide as keep about a square of tiles at work at one time; where all columns take few
-// CTAs, as wide as give work to the others. An A that stays in L2 may be read from there for each
-// tile of the columns. Of a skinny kernel the rows are weights, which come from memory once if all
-// columns that meet a tile of them work together; where A does not stay, it counts for more.
-int RasterOf(const GemmConfig& shape, const GemmArgs& args, int64_t row_tiles, int64_t col_tiles,
-             int clusters) {
-  const bool a_stays = args.m * args.k * shape.element_bytes() <= kStaysInL2;
-  const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
-  int64_t raster = wanted;
-  if (shape.skinny()) {
-    if (col_tiles > 1 && a_stays) raster = 1;
-  } else if (col_tiles * wanted <= clusters) {
-    raster = a_stays ? row_tiles : clusters / col_tiles;
-  }
-  return static_cast<int>(std::min(row_tiles, raster));
-}
-
 // Whether all who read a part of B do so at one time.
 bool StreamsB(int64_t m_tiles, int64_t tiles, const GemmArgs& args, int at_once) {
   const bool shared = args.batch > 1 && args.b_batch == 0;
@@ -176,6 +159,19 @@ void AddStream(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, in
 }
 
 }  // namespace
+
+int RasterOf(const GemmConfig& shape, const GemmArgs& args, int64_t row_tiles, int64_t col_tiles,
+             int clusters) {
+  const bool a_stays = args.m * args.k * shape.element_bytes() <= kStaysInL2;
+  const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
+  int64_t raster = wanted;
+  if (shape.skinny()) {
+    if (col_tiles > 1 && a_stays) raster = 1;
+  } else if (col_tiles * wanted <= clusters) {
+    raster = a_stays ? row_tiles : clusters / col_tiles;
+  }
+  return static_cast<int>(std::min(row_tiles, raster));
+}
 
 std::string Name(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();

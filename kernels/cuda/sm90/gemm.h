@@ -78,6 +78,15 @@ inline int64_t PartialBytes(const GemmVariant& variant, const DeviceTraits& devi
   return variant.streams_k() ? int64_t{device.sms} * shape.rows * shape.cols * 4 : 0;
 }
 
+// How many tiles of the row side a band of the grid has (tile_grid.h), if `clusters` work at one
+// time. Bands are as wide as keep about a square of tiles at work at one time; where all columns
+// take few CTAs, as wide as give work to the others. An A that stays in L2 may be read from there
+// for each tile of the columns. Of a skinny kernel the rows are weights, which come from memory
+// once if all columns that meet a tile of them work together; where A does not stay, it counts for
+// more.
+int RasterOf(const GemmConfig& shape, const GemmArgs& args, int64_t row_tiles, int64_t col_tiles,
+             int clusters);
+
 // Tensor maps and grid for `args`, which must be legal for `variant` (legality.h). `scratch`:
 // PartialBytes, as MatmulFamily::Prepare has it. Of what is no stream the GemmLaunch alone counts.
 // INVALID_ARGUMENT when the driver refuses a tensor map, with the offending value.
