@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/ladder/ladder.h"
 #include "kernels/cuda/matmul/gate_family.h"
-#include "kernels/cuda/matmul/gradient_family.h"
+#include "kernels/cuda/matmul/gradient/gradient_family.h"
 #include "kernels/cuda/matmul/plain_family.h"
 #ifdef GEMMD_FAULT_KERNEL
 #include "kernels/cuda/matmul/fault_member.h"

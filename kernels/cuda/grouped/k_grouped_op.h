@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/args/op_args.h"
 #include "kernels/cuda/grouped/k_grouped.h"
-#include "kernels/cuda/matmul/gradient_launch.h"
+#include "kernels/cuda/matmul/gradient/gradient_launch.h"
 #include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"

@@ -1,7 +1,7 @@
 // Dense gradients of weights: which kernels take them, and that nothing is copied. Launches
 // nothing.
 
-#include "kernels/cuda/matmul/gradient_family.h"
+#include "kernels/cuda/matmul/gradient/gradient_family.h"
 
 #include <string>
 #include <tuple>

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/matmul/gradient_launch.h"
-#include "kernels/cuda/matmul/gradient_sides.h"
+#include "kernels/cuda/matmul/gradient/gradient_launch.h"
+#include "kernels/cuda/matmul/gradient/gradient_sides.h"
 #include "kernels/cuda/tuning/model.h"
 
 namespace gemmd::kernels::cuda {

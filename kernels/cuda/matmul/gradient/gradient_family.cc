@@ -1,9 +1,9 @@
-#include "kernels/cuda/matmul/gradient_family.h"
+#include "kernels/cuda/matmul/gradient/gradient_family.h"
 
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/gradient_launch.h"
+#include "kernels/cuda/matmul/gradient/gradient_launch.h"
 #include "kernels/cuda/matmul/problem_args.h"
 
 namespace gemmd::kernels::cuda {

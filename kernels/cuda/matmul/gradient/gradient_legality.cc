@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/matmul/gradient_launch.h"
-#include "kernels/cuda/matmul/gradient_sides.h"
+#include "kernels/cuda/matmul/gradient/gradient_launch.h"
+#include "kernels/cuda/matmul/gradient/gradient_sides.h"
 #include "kernels/cuda/rounding.h"
 #include "kernels/text.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/cuda/matmul/gradient_launch.h"
+#include "kernels/cuda/matmul/gradient/gradient_launch.h"
 #include "kernels/cuda/rounding.h"
 
 namespace gemmd::kernels::cuda {

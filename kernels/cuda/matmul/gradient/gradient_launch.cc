@@ -1,10 +1,10 @@
-#include "kernels/cuda/matmul/gradient_launch.h"
+#include "kernels/cuda/matmul/gradient/gradient_launch.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/gradient_sides.h"
+#include "kernels/cuda/matmul/gradient/gradient_sides.h"
 #include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 
