@@ -33,7 +33,8 @@ SOFTNESS = 0.03  # of the choice, in logarithms of time: about what three calls 
 LOSS = 3  # what the choice loses, beside squared errors
 OTHER = 0.3  # weight of the other card's shapes
 PARAMETERS = dict(objective="l2", num_leaves=48, learning_rate=0.1, min_data_in_leaf=40, lambda_l2=2.0, max_bin=127,
-                  feature_fraction=0.8, deterministic=True, boost_from_average=False, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
+                  feature_fraction=0.8, boost_from_average=False,  # a mean would not fit into a leaf's 16 bits
+                  deterministic=True, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
 
 
 class Times:
@@ -255,7 +256,8 @@ def main():
     parser.add_argument("--no-validation", action="store_true")
     arguments = parser.parse_args()
     times = Times(arguments.csv + arguments.other,
-                  lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel), arguments.reach)
+                  lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel),
+                  arguments.reach)
     times.counts[np.isin(times.paths, arguments.other)] = OTHER
     for path in arguments.upon:
         stand_upon(times, path, ~times.streams if arguments.upon_stream else slice(None))
