@@ -44,8 +44,7 @@ __device__ __forceinline__ AnyGemmArgs MatmulOf(const AnyGroupedArgs& args, cons
 template <class Math>
 __global__ void __launch_bounds__(kAnyThreads, 1)
     AnyGrouped(const __grid_constant__ AnyGroupedArgs args, int64_t tiles_n) {
-  alignas(16) __shared__ unsigned char a_tile[kAnyTile * kPitch];
-  alignas(16) __shared__ unsigned char b_tile[kAnyTile * kPitch];
+  __shared__ AnySmem smem;
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
   const int64_t tiles = *args.list.count * tiles_n;
@@ -55,8 +54,9 @@ __global__ void __launch_bounds__(kAnyThreads, 1)
     const TileOrigin origin = {0, tile.z, i % tiles_n * kAnyTile};
     const bool multiplied = one.k > 0;
     typename Math::Total totals[kSide * kSide] = {};
-    if (multiplied) MultiplyTile<Math>(one, origin, a_tile, b_tile, totals);
-    StoreTile<Math>(one, origin, multiplied, totals);
+    const KPart all = KPart::All(one.k);
+    if (multiplied) MultiplyTile<Math>(one, origin, all, smem, totals);
+    StoreTile<Math>(one, origin, multiplied, all, smem, totals);
   }
 }
 

@@ -23,8 +23,7 @@ __device__ __forceinline__ AnyOperand ColumnsOf(AnyOperand operand, ElementType 
 template <class Math>
 __global__ void __launch_bounds__(kAnyThreads, 1)
     AnyKGrouped(const __grid_constant__ AnyKGroupedArgs args, int64_t tiles_m, int64_t tiles_n) {
-  alignas(16) __shared__ unsigned char a_tile[kAnyTile * kPitch];
-  alignas(16) __shared__ unsigned char b_tile[kAnyTile * kPitch];
+  __shared__ AnySmem smem;
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
   const int64_t of_group = tiles_m * tiles_n;
@@ -38,8 +37,9 @@ __global__ void __launch_bounds__(kAnyThreads, 1)
     // The batch is d's and c's alone.
     const TileOrigin origin = {group, tile / tiles_n * kAnyTile, tile % tiles_n * kAnyTile};
     typename Math::Total totals[kSide * kSide] = {};
-    if (one.k > 0) MultiplyTile<Math>(one, origin, a_tile, b_tile, totals);
-    StoreTile<Math>(one, origin, one.k > 0, totals);
+    const KPart all = KPart::All(one.k);
+    if (one.k > 0) MultiplyTile<Math>(one, origin, all, smem, totals);
+    StoreTile<Math>(one, origin, one.k > 0, all, smem, totals);
   }
 }
 

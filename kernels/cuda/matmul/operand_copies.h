@@ -35,8 +35,9 @@ bool LiesAsMeasured(const MatmulProblem& problem);
 // The problem that is left once the copies are made.
 MatmulProblem Readable(const MatmulProblem& problem);
 
-// Modelled, of the copies; 0 without any. The memory's rate may be unknown, 0.
-double CopySeconds(const MatmulProblem& problem, double memory_bytes_per_s);
+// Modelled, of what does not lie as kernels have it: copies of operands, and stores of rows of D
+// that begin at no multiples of 16 bytes. 0 if all lies well; the memory's rate may be unknown, 0.
+double MisalignedSeconds(const MatmulProblem& problem, double memory_bytes_per_s);
 
 // Has `args` read the copies at `scratch`, a multiple of 256; returns what makes them.
 std::vector<OperandCopyArgs> CopyOperands(const OperandCopies& copies, AnyGemmArgs& args,

@@ -179,9 +179,9 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
   }
   if (gemm.ok()) {
     // Small operands are sooner multiplied as they lie than copied.
-    const double copies = CopySeconds(problem, options_.memory_bytes_per_s);
-    if (copies > 0 && !other) other = Quickest(Standing::kLastResort, problem, reasons);
-    const double seconds = gemm->estimated_seconds + copies + GateSeconds(problem);
+    const double misaligned = MisalignedSeconds(problem, options_.memory_bytes_per_s);
+    if (misaligned > 0 && !other) other = Quickest(Standing::kLastResort, problem, reasons);
+    const double seconds = gemm->estimated_seconds + misaligned + GateSeconds(problem);
     const bool rival_gates = other && members_[other->member].family->gates();
     if (!other || seconds <= (rival_gates ? kClearly : 1.0) * other->choice.estimated_seconds) {
       return PickOf(IndexOf(gemm->variant), gemm->reason, seconds);
@@ -222,7 +222,8 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   std::vector<bool> ranked(members_.size(), false);
   const std::shared_ptr<const GemmSelector> ranks = selector(By::kTuned);
   const std::string apart = ApartWhyNot(problem);
-  const double around = GateSeconds(problem) + CopySeconds(problem, options_.memory_bytes_per_s);
+  const double around =
+      GateSeconds(problem) + MisalignedSeconds(problem, options_.memory_bytes_per_s);
   for (const RankedVariant& entry :
        ranks->Rank(Readable(problem.gate_period > 0 ? ProductOf(problem) : problem))) {
     const int index = IndexOf(entry.variant);

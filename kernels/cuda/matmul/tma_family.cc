@@ -50,7 +50,7 @@ std::string TmaFamily::WhyNot(int member, const MatmulProblem& problem) const {
 
 double TmaFamily::Seconds(int member, const MatmulProblem& problem) const {
   return ModelSeconds(AllVariants()[member], Readable(problem), device_) +
-         CopySeconds(problem, memory_bytes_per_s_);
+         MisalignedSeconds(problem, memory_bytes_per_s_);
 }
 
 int64_t TmaFamily::ScratchBytes(int member, const MatmulProblem& problem) const {

@@ -27,10 +27,10 @@ class TmaMatmul final : public PreparedMatmul {
   }
 
   absl::Status Launch(bool overlap, cudaStream_t stream) const override {
-    for (OperandCopyArgs copy : operands_) {
-      copy.programmatic = overlap;
-      const cudaError_t code = LaunchOperandCopy(copy, stream);
-      if (code != cudaSuccess) return ToStatus(code, "copying an operand");
+    if (!operands_.empty()) {
+      const cudaError_t code = LaunchOperandCopies(
+          operands_.data(), static_cast<int>(operands_.size()), overlap, stream);
+      if (code != cudaSuccess) return ToStatus(code, "copying operands");
       overlap = true;
     }
     for (ScaleLayoutArgs copy : scales_) {

@@ -6,30 +6,49 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
+// Where tiles are too few to keep the SMs busy, CTAs of a cluster share k.
+constexpr int kMostLog2Parts = 3;
+constexpr int64_t kFewCtas = 2 * 132;
+
 template <class Math>
 __global__ void __launch_bounds__(kAnyThreads, Math::kCtasPerSm)
-    AnyGemm(const __grid_constant__ AnyGemmArgs args, int64_t tiles_m, int64_t tiles_n) {
-  alignas(16) __shared__ unsigned char a_tile[kAnyTile * kPitch];
-  alignas(16) __shared__ unsigned char b_tile[kAnyTile * kPitch];
+    AnyGemm(const __grid_constant__ AnyGemmArgs args, int log2_parts) {
+  __shared__ AnySmem smem;
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
   const bool multiplied = args.k > 0 && args.alpha != 0.0f;
-  const int64_t tiles = args.batch * tiles_m * tiles_n;
-  for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) {
-    const int64_t column = i / tiles_m;  // neighbouring CTAs share b's tile
-    const TileOrigin tile = {column / tiles_n, i % tiles_m * kAnyTile, column % tiles_n * kAnyTile};
-    typename Math::Total totals[kSide * kSide] = {};
-    if (multiplied) MultiplyTile<Math>(args, tile, a_tile, b_tile, totals);
-    StoreTile<Math>(args, tile, multiplied, totals);
+  const int rank = static_cast<int>(blockIdx.x) & ((1 << log2_parts) - 1);
+  const KPart part = KPart::Of(args.k, rank, log2_parts);
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x >> log2_parts) * kAnyTile;
+  const int64_t rows_apart = static_cast<int64_t>(gridDim.x >> log2_parts) * kAnyTile;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.y) * kAnyTile;
+  const int64_t cols_apart = static_cast<int64_t>(gridDim.y) * kAnyTile;
+  for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
+    for (int64_t col = col0; col < args.n; col += cols_apart) {
+      for (int64_t row = row0; row < args.m; row += rows_apart) {
+        const TileOrigin tile = {batch, row, col};
+        typename Math::Total totals[kSide * kSide] = {};
+        if (multiplied) MultiplyTile<Math>(args, tile, part, smem, totals);
+        StoreTile<Math>(args, tile, multiplied, part, smem, totals);
+      }
+    }
   }
+}
+
+int Log2PartsOf(const AnyGemmArgs& args, int64_t tiles) {
+  const int64_t blocks = args.alpha == 0.0f ? 0 : CeilDiv(args.k, kScaleK);
+  int log2 = 0;
+  while (log2 < kMostLog2Parts && tiles << (log2 + 1) <= kFewCtas && 2 << log2 <= blocks) ++log2;
+  return log2;
 }
 
 template <class Math>
 cudaError_t LaunchMath(const AnyGemmArgs& args, cudaStream_t stream) {
-  const int64_t tiles_m = CeilDiv(args.m, kAnyTile);
-  const int64_t tiles_n = CeilDiv(args.n, kAnyTile);
-  return LaunchKernel(AnyGemm<Math>, GridOf(args.batch * tiles_m * tiles_n), kAnyThreads,
-                      args.programmatic, stream, args, tiles_m, tiles_n);
+  const int64_t tiles_m = CeilDiv(args.m, kAnyTile), tiles_n = CeilDiv(args.n, kAnyTile);
+  const int log2_parts = Log2PartsOf(args, args.batch * tiles_m * tiles_n);
+  // Neighbouring CTAs share b's tile.
+  return LaunchClusters(AnyGemm<Math>, GridOf(tiles_m << log2_parts, tiles_n, args.batch),
+                        kAnyThreads, 1 << log2_parts, args.programmatic, stream, args, log2_parts);
 }
 
 }  // namespace

@@ -22,23 +22,37 @@ inline dim3 GridOf(int64_t x, int64_t y = 1, int64_t z = 1) {
               static_cast<unsigned>(z < kMaxGridYZ ? z : kMaxGridYZ));
 }
 
-// Queues `kernel`. With `programmatic` it may start before the previous kernel has ended, and must
-// call ptx::GridDependencyWait() before it touches memory that the other writes, or writes what the
-// other touches; and at some time in any case, by one thread at least, since the kernel behind it
-// waits for no more than its end.
+// Queues `kernel`, in clusters of `cluster` CTAs. With `programmatic` it may start before the
+// previous kernel has ended, and must call ptx::GridDependencyWait() before it touches memory that
+// the other writes, or writes what the other touches; and at some time in any case, by one thread
+// at least, since the kernel behind it waits for no more than its end.
 template <class... Params, class... Args>
-cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, int threads, bool programmatic,
-                         cudaStream_t stream, Args... args) {
+cudaError_t LaunchClusters(void (*kernel)(Params...), dim3 grid, int threads, int cluster,
+                           bool programmatic, cudaStream_t stream, Args... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = programmatic ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (programmatic) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& together = attributes[config.numAttrs++];
+    together.id = cudaLaunchAttributeClusterDimension;
+    together.val.clusterDim.x = static_cast<unsigned>(cluster);
+    together.val.clusterDim.y = together.val.clusterDim.z = 1;
+  }
   return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+
+template <class... Params, class... Args>
+cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, int threads, bool programmatic,
+                         cudaStream_t stream, Args... args) {
+  return LaunchClusters(kernel, grid, threads, 1, programmatic, stream, args...);
 }
 
 }  // namespace gemmd::kernels::cuda

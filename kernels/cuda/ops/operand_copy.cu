@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/operand_copy.h"
+#include "kernels/cuda/ops/unaligned.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -21,30 +24,36 @@ struct CopyTile {
 
   // Lines along the rows, 16 bytes a thread.
   __device__ void LoadAlongRows(const OperandCopyArgs& args, const Element* src, int64_t row0,
-                                int64_t k0, bool units) {
+                                int64_t k0) {
     constexpr int kAcross = kTileRows / kUnit;
+    static_assert(kTileK * kAcross % kThreads == 0);
+    constexpr int kEach = kTileK * kAcross / kThreads;
+    UnitsAround units[kEach];
+    int shifts[kEach], bytes[kEach];
 #pragma unroll
-    for (int i = threadIdx.x; i < kTileK * kAcross; i += kThreads) {
+    for (int j = 0; j < kEach; ++j) {
+      const int i = static_cast<int>(threadIdx.x) + j * kThreads;
       const int k = i / kAcross, row = i % kAcross * kUnit;
-      const bool inside = k0 + k < args.k;
       const Element* const from = src + (k0 + k) * args.src_k + row0 + row;
-      union {
-        uint4 all;
-        uint32_t words[4];
-        Element of[kUnit];
-      } v = {};
-      if (inside && units && row0 + row + kUnit <= args.rows) {
-        v.all = *reinterpret_cast<const uint4*>(from);
-      } else if (inside) {
-        for (int j = 0; j < kUnit; ++j) {
-          if (row0 + row + j < args.rows) v.of[j] = from[j];
-        }
-      }
+      bytes[j] = k0 + k < args.k ? BytesLeft(args.rows - row0 - row) : 0;
+      shifts[j] = UnitsAround::ShiftOf(from);
+      units[j].Load(from, bytes[j]);
+    }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        *reinterpret_cast<uint32_t*>(&at[k][row + j * kUnit / 4]) = v.words[j];
+    for (int j = 0; j < kEach; ++j) {
+      const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+      const int k = i / kAcross, row = i % kAcross * kUnit;
+      const uint4 v = units[j].Bytes(shifts[j], bytes[j]);
+      const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        *reinterpret_cast<uint32_t*>(&at[k][row + word * kUnit / 4]) = words[word];
       }
     }
+  }
+  // Of a unit, where so many elements are left.
+  static __device__ __forceinline__ int BytesLeft(int64_t elements) {
+    return static_cast<int>(max(int64_t{0}, min(elements, static_cast<int64_t>(kUnit)))) * kSize;
   }
   // Element by element, lanes along k.
   __device__ void LoadAlongK(const OperandCopyArgs& args, const Element* src, int64_t row0,
@@ -73,24 +82,60 @@ struct CopyTile {
   }
 };
 
+// Rows that are dense along k, but begin anywhere: 16 bytes a thread, from memory to memory.
 template <class Element>
-__global__ void __launch_bounds__(kThreads)
-    CopyOperand(const __grid_constant__ OperandCopyArgs args) {
+__device__ __forceinline__ void CopyRows(const OperandCopyArgs& args, const Element* src,
+                                         Element* dst, int64_t row0, int64_t k0) {
+  using Tile = CopyTile<Element>;
+  constexpr int kAcross = kLineBytes / 16, kEach = kTileRows * kAcross / kThreads;
+  UnitsAround units[kEach];
+  int shifts[kEach], bytes[kEach];
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    const int64_t row = row0 + i / kAcross, k = k0 + i % kAcross * Tile::kUnit;
+    const Element* const from = src + row * args.src_row + k;
+    bytes[j] = row < args.rows ? Tile::BytesLeft(args.k - k) : 0;
+    shifts[j] = UnitsAround::ShiftOf(from);
+    units[j].Load(from, bytes[j]);
+  }
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    const int64_t row = row0 + i / kAcross, k = k0 + i % kAcross * Tile::kUnit;
+    if (row >= args.rows || k >= args.dst_ld) continue;
+    *reinterpret_cast<uint4*>(dst + row * args.dst_ld + k) = units[j].Bytes(shifts[j], bytes[j]);
+  }
+}
+
+constexpr int kMostCopies = 2;  // a's and b's
+
+struct Copies {
+  OperandCopyArgs of[kMostCopies];
+  unsigned lines_of_first;  // blocks along x that are the first one's
+};
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads) CopyOperands(const __grid_constant__ Copies copies) {
   using Tile = CopyTile<Element>;
   __shared__ Tile tile;
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
-  const bool along_rows = args.src_row == 1;
-  const bool units = reinterpret_cast<uint64_t>(args.src) % 16 == 0 &&
-                     args.src_k % Tile::kUnit == 0 && args.src_batch % Tile::kUnit == 0;
-  const int64_t k0 = static_cast<int64_t>(blockIdx.x) * Tile::kTileK;
+  const bool first = blockIdx.x < copies.lines_of_first;
+  const OperandCopyArgs& args = first ? copies.of[0] : copies.of[1];
+  const int64_t k0 =
+      static_cast<int64_t>(blockIdx.x - (first ? 0 : copies.lines_of_first)) * Tile::kTileK;
   for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
     const Element* const src = static_cast<const Element*>(args.src) + batch * args.src_batch;
     Element* const dst = static_cast<Element*>(args.dst) + batch * args.rows * args.dst_ld;
     for (int64_t row0 = static_cast<int64_t>(blockIdx.y) * kTileRows; row0 < args.rows;
          row0 += static_cast<int64_t>(gridDim.y) * kTileRows) {
-      if (along_rows) {
-        tile.LoadAlongRows(args, src, row0, k0, units);
+      if (args.src_k == 1) {
+        CopyRows(args, src, dst, row0, k0);
+        continue;
+      }
+      if (args.src_row == 1) {
+        tile.LoadAlongRows(args, src, row0, k0);
       } else {
         tile.LoadAlongK(args, src, row0, k0);
       }
@@ -103,15 +148,28 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t LaunchOperandCopy(const OperandCopyArgs& args, cudaStream_t stream) {
-  const int64_t tiles = CeilDiv(args.k * args.element_bytes, kLineBytes);
-  if (args.batch < 0 || args.rows < 0 || args.k < 0 || tiles > kMaxGridX) {
-    return cudaErrorInvalidValue;
+cudaError_t LaunchOperandCopies(const OperandCopyArgs* copies, int count, bool programmatic,
+                                cudaStream_t stream) {
+  if (count < 0 || count > kMostCopies) return cudaErrorInvalidValue;
+  Copies all = {};
+  int64_t lines = 0, rows = 0, batch = 0;
+  for (int i = 0; i < count; ++i) {
+    const OperandCopyArgs& copy = copies[i];
+    if (copy.batch < 0 || copy.rows < 0 || copy.k < 0 ||
+        copy.element_bytes != copies[0].element_bytes) {
+      return cudaErrorInvalidValue;
+    }
+    all.of[i] = copy;
+    const bool empty = copy.batch == 0 || copy.rows == 0;
+    lines += empty ? 0 : CeilDiv(copy.k * copy.element_bytes, kLineBytes);
+    rows = std::max(rows, CeilDiv(copy.rows, kTileRows));
+    batch = std::max(batch, copy.batch);
+    if (lines > kMaxGridX) return cudaErrorInvalidValue;
+    if (i == 0) all.lines_of_first = static_cast<unsigned>(lines);
   }
-  if (args.batch == 0 || args.rows == 0 || args.k == 0) return cudaSuccess;
-  const auto kernel = args.element_bytes == 2 ? CopyOperand<uint16_t> : CopyOperand<uint8_t>;
-  return LaunchKernel(kernel, GridOf(tiles, CeilDiv(args.rows, kTileRows), args.batch), kThreads,
-                      args.programmatic, stream, args);
+  if (lines == 0) return cudaSuccess;
+  const auto kernel = copies[0].element_bytes == 2 ? CopyOperands<uint16_t> : CopyOperands<uint8_t>;
+  return LaunchKernel(kernel, GridOf(lines, rows, batch), kThreads, programmatic, stream, all);
 }
 
 }  // namespace gemmd::kernels::cuda

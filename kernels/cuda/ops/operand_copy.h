@@ -22,10 +22,11 @@ struct OperandCopyArgs {
   int64_t src_k = 1;
   void* dst = nullptr;  // at a multiple of 16 bytes, [batch, rows, dst_ld]
   int64_t dst_ld = 0;   // a multiple of 16 bytes, k or more
-  bool programmatic = false;
 };
 
-// Queues it on `stream` of the current device. Nothing to do is success.
-cudaError_t LaunchOperandCopy(const OperandCopyArgs& args, cudaStream_t stream);
+// Queues one or two, of elements of one size, as one kernel on `stream` of the current device.
+// `programmatic`: the launch may overlap the previous kernel's end. Nothing to do is success.
+cudaError_t LaunchOperandCopies(const OperandCopyArgs* copies, int count, bool programmatic,
+                                cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda

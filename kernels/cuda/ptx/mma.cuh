@@ -20,6 +20,14 @@ __device__ __forceinline__ void LdMatrix4(uint32_t address, uint32_t (&x)[4]) {
                : "memory");
 }
 
+// The same with rows and columns exchanged: a thread has two neighbours of a column.
+__device__ __forceinline__ void LdMatrix4Transposed(uint32_t address, uint32_t (&x)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ void MmaF16(float* acc, const uint32_t* a, const uint32_t* b) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cuda/sm90/config_makers.h"
@@ -69,18 +70,13 @@ struct NoEntry {
   static cudaError_t MaxClusters(int, int*) { return cudaErrorInvalidValue; }
 };
 // They finish what they are asked for, be it nothing.
-template <GemmConfig C, bool kHas = C.has_along_rows()>
-struct AlongRowsEntryOf : NoEntry<GemmLaunch> {};
 template <GemmConfig C>
-struct AlongRowsEntryOf<C, true> : EntryOf<AlongRows(C), true> {};
+struct AlongRowsEntry
+    : std::conditional_t<C.has_along_rows(), EntryOf<AlongRows(C), true>, NoEntry<GemmLaunch>> {};
 template <GemmConfig C>
-struct AlongRowsEntry : AlongRowsEntryOf<C> {};
-template <GemmConfig C, bool kHas = C.has_both_along_rows()>
-struct BothAlongRowsEntryOf : NoEntry<GemmLaunch> {};
-template <GemmConfig C>
-struct BothAlongRowsEntryOf<C, true> : EntryOf<BothAlongRows(C), true> {};
-template <GemmConfig C>
-struct BothAlongRowsEntry : BothAlongRowsEntryOf<C> {};
+struct BothAlongRowsEntry
+    : std::conditional_t<C.has_both_along_rows(), EntryOf<BothAlongRows(C), true>,
+                         NoEntry<GemmLaunch>> {};
 
 template <const auto& kList>
 inline constexpr int kLength = sizeof(kList) / sizeof(kList[0]);

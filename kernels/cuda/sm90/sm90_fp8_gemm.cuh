@@ -21,6 +21,7 @@
 #include "kernels/cuda/sm90/sm90_fp8_row_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_store.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+#include "kernels/cuda/sm90/sm90_give_back.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -123,7 +124,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
       if (share.begin < share.end) {
         if constexpr (kFinishes) {
-          StoreFinishedShare<C>(out, share, launch.split.parts, thread);
+          StoreFinishedShare<C>(launch, out, share, thread);
         } else {
           StoreSum<C>(out, share, launch.split.parts, thread);
         }
@@ -144,10 +145,6 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       });
       math.Skip(steps);
       store(TileAt<C>(launch.tiles, index, place), false);
-    }
-    if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
     }
     return;
   }
@@ -188,10 +185,6 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       store(tile, rehearsal);
       rehearsal = 0;
     }
-  }
-  if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
-    ptx::ClusterArriveRelaxed();
-    ptx::ClusterWait();
   }
 }
 
@@ -244,9 +237,10 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     }
     ptx::GridDependencyWait();
     if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, cluster, lane);
-    Produce<C>(launch, smem, place, cluster, lane);
+    const RingPosition<C.stages> end = Produce<C>(launch, smem, place, cluster, lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
+    AwaitGivenBack<C>(smem, end);
   } else {
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();

@@ -166,10 +166,12 @@ __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const Smem
   }
 }
 
-// All other stages.
+// All other stages; the place in the ring behind them.
 template <GemmConfig C>
-__device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                        const ClusterPlace<C>& place, int cluster, int lane) {
+__device__ __forceinline__ RingPosition<C.stages> Produce(const GemmLaunch& launch,
+                                                          const SmemLayout<C>& smem,
+                                                          const ClusterPlace<C>& place, int cluster,
+                                                          int lane) {
   const KRange range = KRange::Of(launch.split, place.k_part);
   const int started = StagesAtStart(range);
   RingPosition<C.stages> at = {.stage = started};
@@ -189,6 +191,7 @@ __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayo
     }
     begin = range.begin;
   }
+  return at;
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -1,4 +1,5 @@
-// A math warp gives a stage of the ring back to whoever writes into it.
+// A math warp gives a stage of the ring back to whoever writes into it, and a CTA that is written
+// to stays until all of its own are given back.
 
 #pragma once
 
@@ -29,6 +30,20 @@ __device__ __forceinline__ void GiveBack(const SmemLayout<C>& smem, const Cluste
   } else {
     for (int i = 0; i < ClusterPlace<C>::kWriters; ++i) {
       ptx::MbarrierArriveRemote(ptx::MapToRank(empty, place.Writer(i)));
+    }
+  }
+}
+
+// By the producer warp, behind its last stage. A peer's arrival that finds this CTA gone kills the
+// kernel, and nothing else waits for it. Nor is a copy for a peer under way any more: the peer has
+// read what came.
+template <GemmConfig C>
+__device__ __forceinline__ void AwaitGivenBack(const SmemLayout<C>& smem,
+                                               RingPosition<C.stages> at) {
+  if constexpr (C.multicast() > 1) {
+#pragma unroll 1
+    for (int i = 0; i < C.stages; ++i, at.Advance()) {
+      ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
     }
   }
 }

@@ -19,6 +19,7 @@
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/sm90/gradient.h"
 #include "kernels/cuda/sm90/sm90_fp8_gradient_store.cuh"
+#include "kernels/cuda/sm90/sm90_give_back.cuh"
 #include "kernels/cuda/sm90/sm90_gradient_walk.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -63,10 +64,9 @@ __device__ __forceinline__ KRun KRunOf(const GradientLaunch& launch, int group) 
 }
 
 template <class Kind>
-__device__ __forceinline__ void ProduceGradient(const GradientLaunch& launch,
-                                                const SmemLayout<Kind::kConfig>& smem,
-                                                const ClusterPlace<Kind::kConfig>& place,
-                                                int cluster) {
+__device__ __forceinline__ RingPosition<Kind::kConfig.stages> ProduceGradient(
+    const GradientLaunch& launch, const SmemLayout<Kind::kConfig>& smem,
+    const ClusterPlace<Kind::kConfig>& place, int cluster) {
   constexpr GemmConfig C = Kind::kConfig;
   RingPosition<C.stages> at;
   const GradientWalk walk = {launch, cluster, static_cast<int>(threadIdx.x % 32)};
@@ -83,6 +83,7 @@ __device__ __forceinline__ void ProduceGradient(const GradientLaunch& launch,
       at.Advance();
     }
   }
+  return at;
 }
 
 template <class Kind>
@@ -155,8 +156,9 @@ __device__ __forceinline__ void RunGradient(const GradientLaunch& launch) {
     }
     ptx::GridDependencyWait();
     if (warp == kProducerWarp) {
-      ProduceGradient<Kind>(launch, smem, place, cluster);
+      const auto end = ProduceGradient<Kind>(launch, smem, place, cluster);
       ptx::GridDependencyLaunch();
+      AwaitGivenBack<C>(smem, end);
     } else if (warp <= kProducerWarp + C.groups) {
       StoreGradient<C>(launch, smem, place, cluster, warp - kProducerWarp - 1);
     }
@@ -169,10 +171,6 @@ __device__ __forceinline__ void RunGradient(const GradientLaunch& launch) {
     }
     ptx::GridDependencyWait();
     ConsumeGradient<Kind>(launch, smem, place, cluster);
-    if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
   }
 }
 

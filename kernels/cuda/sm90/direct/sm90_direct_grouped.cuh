@@ -16,6 +16,7 @@
 #include "kernels/cuda/sm90/direct/sm90_direct_group_producer.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_scales.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_store.cuh"
+#include "kernels/cuda/sm90/sm90_give_back.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     GroupProducer<C, T, kTable> producer = {launch, smem, place};
     const int index = producer.template Walk<true>(walk, cluster, clusters);
     producer.template Walk<false>(walk, index, clusters);
+    AwaitGivenBack<C>(smem, producer.at);
   } else {
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     // Before the named barrier: the producer comes to that when the whole cluster has arrived here.
@@ -128,10 +130,6 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Epilogue<kOut, true> out(bounds.launch, SmemLayout<kOut>{smem.base}, warp, lane);
     GroupStore<C, T, kFinishes> store = {launch, smem, place, math, bounds, out};
     ConsumeGroups<C, T>(launch, walk, cluster, clusters, store);
-    if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
   }
 }
 

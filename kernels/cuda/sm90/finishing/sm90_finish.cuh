@@ -282,9 +282,11 @@ __device__ __forceinline__ void StoreFinished(const GemmLaunch& launch, const Sm
                                               const Out& out, Sum<C> (&result)[C.result_regs()]) {
   if constexpr (!C.skinny()) {
     if (launch.adjusts) {
-      out.Adjust(result);
+      if (!C.b_along_rows || !launch.rounds) out.Adjust(result);
       return StoreWhole<C>(launch, smem, out, result);
     }
+  } else if constexpr (C.b_along_rows) {
+    if (launch.rounds) return StoreWhole<C>(launch, smem, out, result);
   }
   if (out.args.out == OutType::kF32) {
     FinishTile<C, FourF32>(out, result);
@@ -294,8 +296,12 @@ __device__ __forceinline__ void StoreFinished(const GemmLaunch& launch, const Sm
 }
 
 template <GemmConfig C, class Out>
-__device__ __forceinline__ void StoreFinishedShare(const Out& out, const Share& share, int parts,
-                                                   int thread) {
+__device__ __forceinline__ void StoreFinishedShare(const GemmLaunch& launch, const Out& out,
+                                                   const Share& share, int thread) {
+  const int parts = launch.split.parts;
+  if constexpr (C.b_along_rows) {
+    if (launch.rounds) return StoreSum<C>(out, share, parts, thread);
+  }
   if (out.args.out == OutType::kF32) {
     FinishShare<C, FourF32>(out, share, parts, thread);
   } else {

@@ -93,6 +93,7 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
       ProduceTile<W, kTable>(launch, smem, tile, known, at, lane);
     }
   });
+  AwaitGivenBack<W>(smem, at);  // by both CTAs; the math warps' note is early enough behind it
   EndRing<W>(launch, smem, at, lane);
 }
 

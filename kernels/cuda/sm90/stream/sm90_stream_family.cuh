@@ -55,12 +55,10 @@ template <GemmConfig C>
 struct FinishingStreamEntry : StreamEntryOf<C, true> {};
 template <GemmConfig C>
 struct AlongRowsStreamEntry : StreamEntryOf<AlongRows(C), true> {};
-template <GemmConfig C, bool kHas = C.has_both_along_rows()>
-struct BothAlongRowsStreamEntryOf : NoEntry<StreamLaunch> {};
 template <GemmConfig C>
-struct BothAlongRowsStreamEntryOf<C, true> : StreamEntryOf<BothAlongRows(C), true> {};
-template <GemmConfig C>
-struct BothAlongRowsStreamEntry : BothAlongRowsStreamEntryOf<C> {};
+struct BothAlongRowsStreamEntry
+    : std::conditional_t<C.has_both_along_rows(), StreamEntryOf<BothAlongRows(C), true>,
+                         NoEntry<StreamLaunch>> {};
 
 template <Mma kMma, const auto& kList, template <GemmConfig> class EntryOf = StreamEntry>
 constexpr StreamFamilyEntry MakeStreamFamily(const char* name,

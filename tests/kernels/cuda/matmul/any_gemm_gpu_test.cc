@@ -112,6 +112,50 @@ TEST(AnyGemmGpuTest, MixesAlignedAndMisalignedOperands) {
   }
 }
 
+// Few tiles and a long k: CTAs share it, and each finishes some of the results.
+TEST(AnyGemmGpuTest, SharesALongKAmongCtas) {
+  GEMMD_REQUIRE_DEVICE();
+  const auto executor = MakeKernelExecutor(false);
+  Scene seed_scene;
+  for (const DTypeInfo& info : kDTypes) {
+    for (int64_t k : {256, 1033, 9999}) {
+      for (contract::Placement d :
+           {contract::Placement::kDense, contract::Placement::kTransposed}) {
+        Scene scene(seed_scene.random()());
+        MatmulCase c{70, 90, k};
+        c.dtype = info.dtype;
+        c.d = d;
+        CheckCase(*executor, scene, c);
+        MatmulOp op = MakeMatmul(scene, c);
+        op.c = scene.Random(c.out, MakeDims({c.m, c.n}));
+        op.beta = 0.5f;
+        op.bias = scene.Random(c.out, MakeDims({c.n}));
+        op.activation = Activation::kRelu;
+        ExpectMatchesReference(*executor, scene, op);
+      }
+    }
+  }
+}
+
+// Rows that begin at every byte there is, of both ways in which they can be dense.
+TEST(AnyGemmGpuTest, ReadsRowsFromEverywhere) {
+  GEMMD_REQUIRE_DEVICE();
+  const auto executor = MakeKernelExecutor(false);
+  Scene seed_scene;
+  for (const DTypeInfo& info : kDTypes) {
+    for (contract::Placement placement :
+         {contract::Placement::kDense, contract::Placement::kTransposed}) {
+      for (int64_t extent = 65; extent < 97; extent += info.size_bytes == 1 ? 1 : 3) {
+        Scene scene(seed_scene.random()());
+        MatmulCase c{extent, extent + 2, extent + 1};
+        c.dtype = info.dtype;
+        c.a = c.b = placement;
+        CheckCase(*executor, scene, c);
+      }
+    }
+  }
+}
+
 TEST(AnyGemmGpuTest, DoesNothingForAnEmptyResultAndRefusesBadTypes) {
   AnyGemmArgs args;
   args.k = 128;

@@ -99,7 +99,7 @@ TEST(GemmPoolTest, TheTableDecides) {
 
 TEST(GemmPoolTest, WhatTheTmaFamilyWouldCopyAndIsSmallGoesToTheFastestOther) {
   const GemmPool pool(Options());
-  PoolPick pick = pool.Choose(Fp8Problem(8, 8, 70)).value();
+  PoolPick pick = pool.Choose(Fp8Problem(300, 999, 7)).value();
   EXPECT_FALSE(pool.tunable(pick.member));
   EXPECT_EQ(pick.choice.kernel, kAnyGemmName);
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kFallback);
@@ -250,7 +250,7 @@ TEST(GemmPoolTest, ExplainQuotesMeasuredTimes) {
 
 TEST(GemmPoolTest, ExplainPutsAFallbackFirstWhenItIsAllThereIs) {
   const GemmPool pool(Options());
-  const std::vector<Candidate> candidates = pool.Explain(Fp8Problem(8, 8, 70));
+  const std::vector<Candidate> candidates = pool.Explain(Fp8Problem(300, 999, 7));
   EXPECT_EQ(candidates[0].kernel, kAnyGemmName);
   EXPECT_TRUE(candidates[0].chosen);
   EXPECT_THAT(candidates[1].why_not, HasSubstr(" us slower by the model"));
