@@ -123,9 +123,6 @@ bool Adjusts(const GemmVariant& variant, const GemmArgs& args) {
          (!NeedsFinish(args) || OnlyAdjusts(args));
 }
 
-// Whether a kernel that could finish has nothing to finish.
-bool OnlyRounds(const GemmArgs& args) { return HasRowsOfUnits(args) && !NeedsFinish(args); }
-
 // Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted. Of a
 // row that ends within 16 bytes it writes those whole, and with them what stands behind the row.
 bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
@@ -290,7 +287,7 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
   const int64_t tiles = row_tiles * col_tiles * args.batch;
   launch.args = args;
   launch.adjusts = Adjusts(variant, args);
-  launch.rounds = OnlyRounds(args);
+  launch.rounds = !NeedsFinish(args);
   launch.one_b = args.b_batch == 0;
   launch.tiles = GridOf(row_tiles, col_tiles, args.batch,
                         RasterOf(shape, args, row_tiles, col_tiles, *at_once));

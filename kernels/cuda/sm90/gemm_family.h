@@ -50,7 +50,7 @@ struct GemmLaunch {
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
   bool adjusts = false;         // of a kernel that finishes: OnlyAdjusts() or nothing, in registers
-  bool rounds = false;          // of one for operands along their rows, which all finish: nothing
+  bool rounds = false;          // of a kernel that finishes: nothing but rounding is asked for
   KSplit split;
 };
 

@@ -231,6 +231,9 @@ ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& proble
       math / constants.clock_hz / rough_seconds,
       share(problem.n, c.block_n()),
       1.0 * variant.streams_k(),
+      1.0 * problem.batch,
+      1.0 * (problem.a.layout == Layout::kRowsContiguous) +
+          (problem.b.layout == Layout::kRowsContiguous),
   };
   static_assert(std::size(features) == kModelFeatureCount);
   ModelFeatures result;

@@ -41,12 +41,15 @@ inline constexpr const char* kModelFeatureNames[] = {
     "math_share",
     "n_share",
     "streams_k",
+    "batch",
+    "along_rows",
 };
 inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
 inline constexpr size_t kRowsFeature = 6;     // m
 inline constexpr size_t kColumnsFeature = 7;  // n
 inline constexpr size_t kKFeature = 8;
-inline constexpr size_t kStreamsFeature = kModelFeatureCount - 1;
+inline constexpr size_t kStreamsFeature = 26;
+inline constexpr size_t kBatchFeature = 27;
 using ModelFeatures = std::array<float, kModelFeatureCount>;
 
 // The natural logarithm of the time over the rough one, within kLeastCorrection and

@@ -13,6 +13,7 @@
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/sm90/finishing/sm90_finish_shifted.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_round_shifted.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_store.cuh"
@@ -280,6 +281,7 @@ __device__ __forceinline__ void FinishShare(const Out& out, const Share& share, 
 template <GemmConfig C, class Out>
 __device__ __forceinline__ void StoreFinished(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                               const Out& out, Sum<C> (&result)[C.result_regs()]) {
+  if (launch.rounds && !out.aligned) return StoreShifted<C>(out, result);
   if constexpr (!C.skinny()) {
     if (launch.adjusts) {
       if (!C.b_along_rows || !launch.rounds) out.Adjust(result);
@@ -300,7 +302,7 @@ __device__ __forceinline__ void StoreFinishedShare(const GemmLaunch& launch, con
                                                    const Share& share, int thread) {
   const int parts = launch.split.parts;
   if constexpr (C.b_along_rows) {
-    if (launch.rounds) return StoreSum<C>(out, share, parts, thread);
+    if (launch.rounds && out.aligned) return StoreSum<C>(out, share, parts, thread);
   }
   if (out.args.out == OutType::kF32) {
     FinishShare<C, FourF32>(out, share, parts, thread);

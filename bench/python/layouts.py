@@ -1,0 +1,203 @@
+"""Matmuls that no list of layers has, beside torch's of the same tensors, in BF16 or FP16:
+`python3 bench/python/layouts.py --server TARGET --suite odd --json FILE`.
+
+`odd`: extents that are no multiples of anything, so that rows begin anywhere. `batched`: many small
+matrices, whose rows are whole units of 16 bytes. Both in all layouts, of operands along k (n, of A,
+and t, of B) and along their rows, drawn from a seed. Times are the device's, of matmuls one behind
+the other that find their operands where the last one left them: torch's of a CUDA graph, gemmd's of
+a plan. Each result is held against torch's in FP32. Needs torch, a GPU, and a daemon on this host
+that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gemmd
+from calls import add_security_flags, security_of
+
+_AT_ONCE = 16  # matmuls of one measurement
+_MOST_ERROR = 0.01  # relative to the result, of operands rounded to 8 bits or 11
+_MOST_ELEMENTS, _MOST_FLOPS, _LEAST_FLOPS = 2e8, 4e11, 1e6
+
+
+class Shape(NamedTuple):
+    """d[batch, m, n] = a[batch, m, k] . b[batch, k, n]."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    layout: str  # "nt": a lies along k, b along k; "tn": neither does
+
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    def elements(self) -> float:
+        m, n, k = self.m, self.n, self.k
+        return float(self.batch * max(m * n, m * k, n * k))
+
+
+def drawn(suite: str, count: int, seed: int) -> list[Shape]:
+    source = random.Random(seed)
+
+    def extent(least: int, most: int) -> int:
+        return round(math.exp(source.uniform(math.log(least), math.log(most))))
+
+    shapes: list[Shape] = []
+    while len(shapes) < count:
+        layout = source.choice(["nt", "nt", "nn", "tn", "tt"])
+        if suite == "odd":
+            m, n, k = (extent(1, 12000) | 1 for _ in range(3))
+            batch = source.choice([1, 1, 1, extent(2, 64)])
+        else:
+            m, n, k = (8 * extent(2, 512) for _ in range(3))
+            batch = extent(2, 1024)
+        shape = Shape(batch, m, n, k, layout)
+        if (
+            shape.elements() <= _MOST_ELEMENTS
+            and _LEAST_FLOPS <= shape.flops() <= _MOST_FLOPS
+        ):
+            shapes.append(shape)
+    return shapes
+
+
+def torch_us(torch: Any, call: Callable[[int], Any], repeats: int) -> float:
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(_AT_ONCE):
+            call(i % 2)
+    times: list[float] = []
+    for _ in range(repeats):
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        graph.replay()
+        ended.record()
+        ended.synchronize()
+        times.append(began.elapsed_time(ended) * 1e3 / _AT_ONCE)
+    return statistics.median(times)
+
+
+def measure(
+    torch: Any, session: gemmd.Session, shape: Shape, dtype: Any, repeats: int
+) -> Any:
+    def made(rows: int, k: int, dense_k: bool) -> Any:
+        tensor = torch.randn(
+            (shape.batch, rows, k) if dense_k else (shape.batch, k, rows), device="cuda"
+        )
+        return tensor.to(dtype)[0] if shape.batch == 1 else tensor.to(dtype)
+
+    a = made(shape.m, shape.k, shape.layout[0] == "n")
+    b = made(shape.n, shape.k, shape.layout[1] == "t")
+    size = (shape.m, shape.n) if shape.batch == 1 else (shape.batch, shape.m, shape.n)
+    results = [torch.empty(size, device="cuda", dtype=dtype) for _ in range(2)]
+    left = a if shape.layout[0] == "n" else a.mT
+    right = b.mT if shape.layout[1] == "t" else b
+    peer = torch_us(torch, lambda i: torch.matmul(left, right, out=results[i]), repeats)
+    for result in results:
+        result.fill_(float("nan"))
+    torch.cuda.synchronize()
+    handed = [session.from_dlpack(tensor) for tensor in (a, b, *results)]
+    try:
+        mine_a = handed[0] if shape.layout[0] == "n" else handed[0].T
+        mine_b = handed[1] if shape.layout[1] == "t" else handed[1].T
+        ops = [gemmd.matmul(mine_a, mine_b, handed[2 + i % 2]) for i in range(_AT_ONCE)]
+        with session.plan(ops) as plan:
+            reports = [plan.run().report for _ in range(repeats + 2)][2:]
+    finally:
+        for tensor in handed:
+            tensor.owner.delete()
+    us = statistics.median(report.device_seconds for report in reports) * 1e6 / _AT_ONCE
+    reference = torch.matmul(left.float(), right.float())
+    error = ((results[0].float() - reference).norm() / reference.norm()).item()
+    return {
+        **shape._asdict(),
+        "torch_us": round(peer, 3),
+        "us": round(us, 3),
+        "kernel": reports[0].ops[0].kernel,
+        "relative_error": error,
+        "right": error < _MOST_ERROR and bool(torch.equal(results[0], results[1])),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="layouts.py", description=__doc__)
+    parser.add_argument("--server", required=True, help='"unix:/path"')
+    parser.add_argument(
+        "--device", default="", help="of the daemon; default: its choice"
+    )
+    parser.add_argument("--suite", choices=["odd", "batched"], default="odd")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
+    parser.add_argument("--count", type=int, default=64, help="shapes (default 64)")
+    parser.add_argument("--seed", type=int, default=1, help="of the shapes (default 1)")
+    parser.add_argument(
+        "--repeats", type=int, default=8, help="measurements (default 8)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="where all of it goes"
+    )
+    add_security_flags(parser)
+    options = parser.parse_args(arguments)
+    if options.count < 1 or options.repeats < 1:
+        parser.error("--count and --repeats are 1 at least")
+    try:
+        import torch
+    except ImportError:
+        print("layouts.py: torch is not installed: it is the peer", file=sys.stderr)
+        return 1
+    torch.manual_seed(options.seed)
+    rows = []
+    try:
+        with (
+            gemmd.Client(options.server, **security_of(options)) as client,
+            client.session(label="bench layouts", device=options.device) as session,
+        ):
+            for shape in drawn(options.suite, options.count, options.seed):
+                dtype = getattr(torch, options.dtype)
+                row = measure(torch, session, shape, dtype, options.repeats)
+                rows.append(row)
+                print(
+                    f"{shape.batch:5}x{shape.m}x{shape.n}x{shape.k} {shape.layout} "
+                    f"torch {row['torch_us']:9.1f} us, gemmd {row['us']:9.1f} "
+                    f"({row['us'] / row['torch_us']:.2f}) {row['kernel']}"
+                    f"{'' if row['right'] else ' WRONG'}",
+                    flush=True,
+                )
+    except (gemmd.Error, OSError, ValueError, RuntimeError) as error:
+        print(f"layouts.py: {error}", file=sys.stderr)
+        return 1
+    ratios = [row["us"] / row["torch_us"] for row in rows]
+    figures = {
+        "suite": options.suite,
+        "dtype": options.dtype,
+        "seed": options.seed,
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "right": all(row["right"] for row in rows),
+        "time_over_torch": round(statistics.geometric_mean(ratios), 4),
+        "longest_over_torch": round(max(ratios), 3),
+        "shorter": sum(ratio < 1 for ratio in ratios),
+        "shapes": rows,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(
+        f"{len(rows)} shapes of {options.suite}, {options.dtype}: gemmd's time over torch's "
+        f"{figures['time_over_torch']}, at most {figures['longest_over_torch']}; "
+        f"shorter on {figures['shorter']}; {'all right' if figures['right'] else 'SOME WRONG'}"
+    )
+    return 0 if figures["right"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
