@@ -6,7 +6,8 @@ matrices, whose rows are whole units of 16 bytes. Both in all layouts, of operan
 and t, of B) and along their rows, drawn from a seed. Times are the device's, of matmuls one behind
 the other that find their operands where the last one left them: torch's of a CUDA graph, gemmd's of
 a plan. Each result is held against torch's in FP32. Needs torch, a GPU, and a daemon on this host
-that has it.
+that has it. With --pool every kernel is timed too, of shapes that none has to copy for, for
+kernels/bench/fit_model.py: `gemm_bench --features FILE.csv --from FILE`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import math
 import random
+import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +27,7 @@ import gemmd
 from calls import add_security_flags, security_of
 
 _AT_ONCE = 16  # matmuls of one measurement
+_SMS = 132
 _MOST_ERROR = 0.01  # relative to the result, of operands rounded to 8 bits or 11
 _MOST_ELEMENTS, _MOST_FLOPS, _LEAST_FLOPS = 2e8, 4e11, 1e6
 
@@ -62,10 +65,7 @@ def drawn(suite: str, count: int, seed: int) -> list[Shape]:
             m, n, k = (8 * extent(2, 512) for _ in range(3))
             batch = extent(2, 1024)
         shape = Shape(batch, m, n, k, layout)
-        if (
-            shape.elements() <= _MOST_ELEMENTS
-            and _LEAST_FLOPS <= shape.flops() <= _MOST_FLOPS
-        ):
+        if shape.elements() <= _MOST_ELEMENTS and _LEAST_FLOPS <= shape.flops() <= _MOST_FLOPS:
             shapes.append(shape)
     return shapes
 
@@ -88,8 +88,23 @@ def torch_us(torch: Any, call: Callable[[int], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
+def kernels_for(client: gemmd.Client, shape: Shape, dtype: str) -> list[str]:
+    """Those that take one of the matrices. k is divided where tiles are few alone."""
+    candidates = client.explain(shape.m, shape.n, shape.k, dtype=dtype, out_dtype=dtype).candidates
+    tiles = shape.batch * math.ceil(shape.m / 128) * math.ceil(shape.n / 128)
+    names = [
+        one.kernel for one in candidates if one.feasible and re.match("sm90_b?f16_", one.kernel)
+    ]
+    return [name for name in names if tiles <= _SMS or not re.search(r"_k\d+$", name)]
+
+
 def measure(
-    torch: Any, session: gemmd.Session, shape: Shape, dtype: Any, repeats: int
+    torch: Any,
+    session: gemmd.Session,
+    shape: Shape,
+    dtype: Any,
+    repeats: int,
+    pool: Sequence[str],
 ) -> Any:
     def made(rows: int, k: int, dense_k: bool) -> Any:
         tensor = torch.randn(
@@ -111,41 +126,54 @@ def measure(
     try:
         mine_a = handed[0] if shape.layout[0] == "n" else handed[0].T
         mine_b = handed[1] if shape.layout[1] == "t" else handed[1].T
-        ops = [gemmd.matmul(mine_a, mine_b, handed[2 + i % 2]) for i in range(_AT_ONCE)]
-        with session.plan(ops) as plan:
-            reports = [plan.run().report for _ in range(repeats + 2)][2:]
+
+        def run(kernel: str, count: int) -> list[Any]:
+            ops = [
+                gemmd.matmul(mine_a, mine_b, handed[2 + i % 2], kernel=kernel)
+                for i in range(_AT_ONCE)
+            ]
+            with session.plan(ops) as plan:
+                return [plan.run().report for _ in range(count + 2)][2:]
+
+        def us_of(reports: list[Any]) -> float:
+            seconds = [float(one.device_seconds) for one in reports]
+            return statistics.median(seconds) * 1e6 / _AT_ONCE
+
+        reports = run("", repeats)
+        us = us_of(reports)
+        reference = torch.matmul(left.float(), right.float())
+        error = ((results[0].float() - reference).norm() / reference.norm()).item()
+        same = bool(torch.equal(results[0], results[1]))
+        times = {}
+        for kernel in pool:
+            try:
+                times[kernel] = round(us_of(run(kernel, 3)), 3)
+            except gemmd.Error:  # one that does not read operands that lie so
+                continue
     finally:
         for tensor in handed:
             tensor.owner.delete()
-    us = statistics.median(report.device_seconds for report in reports) * 1e6 / _AT_ONCE
-    reference = torch.matmul(left.float(), right.float())
-    error = ((results[0].float() - reference).norm() / reference.norm()).item()
     return {
         **shape._asdict(),
         "torch_us": round(peer, 3),
         "us": round(us, 3),
         "kernel": reports[0].ops[0].kernel,
         "relative_error": error,
-        "right": error < _MOST_ERROR and bool(torch.equal(results[0], results[1])),
+        "right": error < _MOST_ERROR and same,
+        **({"pool": times} if times else {}),
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="layouts.py", description=__doc__)
     parser.add_argument("--server", required=True, help='"unix:/path"')
-    parser.add_argument(
-        "--device", default="", help="of the daemon; default: its choice"
-    )
+    parser.add_argument("--device", default="", help="of the daemon; default: its choice")
     parser.add_argument("--suite", choices=["odd", "batched"], default="odd")
     parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
     parser.add_argument("--count", type=int, default=64, help="shapes (default 64)")
     parser.add_argument("--seed", type=int, default=1, help="of the shapes (default 1)")
-    parser.add_argument(
-        "--repeats", type=int, default=8, help="measurements (default 8)"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="where all of it goes"
-    )
+    parser.add_argument("--repeats", type=int, default=8, help="measurements (default 8)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where all of it goes")
     add_security_flags(parser)
     options = parser.parse_args(arguments)
     if options.count < 1 or options.repeats < 1:
@@ -164,7 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             for shape in drawn(options.suite, options.count, options.seed):
                 dtype = getattr(torch, options.dtype)
-                row = measure(torch, session, shape, dtype, options.repeats)
+                pool: list[str] = []
+                if options.pool and shape.layout != "tt":
+                    pool = kernels_for(client, shape, options.dtype)
+                row = measure(torch, session, shape, dtype, options.repeats, pool)
                 rows.append(row)
                 print(
                     f"{shape.batch:5}x{shape.m}x{shape.n}x{shape.k} {shape.layout} "
@@ -179,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ratios = [row["us"] / row["torch_us"] for row in rows]
     figures = {
         "suite": options.suite,
-        "dtype": options.dtype,
+        "dtype": {"bfloat16": "bf16", "float16": "f16"}[options.dtype],
         "seed": options.seed,
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,

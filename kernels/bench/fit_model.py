@@ -5,6 +5,7 @@
     gemm_bench --features fit.csv --from fit.json
     fit_model.py fit.csv [more.csv ..] --out kernels/cuda/tuning/model_correction_trees.inc --sample FILE
     fit_model.py more.csv --upon direct_trees.inc --out kernels/cuda/tuning/model_correction_float16_trees.inc
+    fit_model.py batched*.csv --reach 0.3 --out kernels/cuda/tuning/model_correction_float16_batched_trees.inc   of layouts.py --pool
     fit_model.py narrow*.csv --reach 0.3 --out kernels/cuda/tuning/model_correction_fp8_narrow_trees.inc
     fit_model.py h200*.csv --other h100*.csv --choice --upon trees.inc --upon-stream fp8_stream_trees.inc --trees 80 --out ..
 

@@ -39,6 +39,8 @@ Json ToRecord(const ShapeResult& s) {
   r["m"] = s.shape.m;
   r["n"] = s.shape.n;
   r["k"] = s.shape.k;
+  if (s.batch > 1) r["batch"] = s.batch;
+  if (s.layout != "nt") r["layout"] = s.layout;
   r["outcome"] = Name(s.outcome);
   if (!s.message.empty()) r["message"] = s.message;
   r["kernel"] = s.kernel;
@@ -79,6 +81,8 @@ Json ToRecord(const ShapeResult& s) {
 ShapeResult FromRecord(const Json& r) {
   ShapeResult s;
   s.shape = {r.at("m").get<int64_t>(), r.at("n").get<int64_t>(), r.at("k").get<int64_t>()};
+  s.batch = r.value("batch", int64_t{1});
+  s.layout = r.value("layout", "nt");
   s.outcome = OutcomeOf(r);
   s.message = r.value("message", "");
   s.kernel = r.at("kernel").get<std::string>();

@@ -56,6 +56,8 @@ struct ShapeResult {
   std::string model_kernel;
   double model_us = 0;
   std::vector<VariantTime> pool;  // every kernel by a few calls at one place, if that was asked for
+  int64_t batch = 1;              // of bench/python/layouts.py, as is the layout: "nt" lies along k
+  std::string layout = "nt";
 
   double tflops() const { return us > 0 ? shape.flops() / us * 1e-6 : 0; }
   double gb_per_s() const { return us > 0 ? shape.bytes(dtype) / us * 1e-3 : 0; }

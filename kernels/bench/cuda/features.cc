@@ -28,6 +28,22 @@ MatmulProblem PlainProblem(const Shape& shape, DType dtype) {
   return ProblemOf(args, dtype);
 }
 
+// So many of them, of 16 bits, that lie as bench/python/layouts.py had them.
+MatmulProblem ProblemOf(const ShapeResult& result, DType dtype) {
+  MatmulProblem problem = PlainProblem(result.shape, dtype);
+  problem.batch = result.batch;
+  problem.a.batch_stride = problem.b.batch_stride = kPacked;
+  if (result.layout.starts_with('t')) {
+    problem.a.layout = Layout::kRowsContiguous;
+    problem.a.leading_stride = result.shape.m;
+  }
+  if (result.layout.ends_with('n')) {
+    problem.b.layout = Layout::kRowsContiguous;
+    problem.b.leading_stride = result.shape.n;
+  }
+  return problem;
+}
+
 // The model of the half for fitting that has these weights, or themselves if no model has. Empty
 // for those of the half for judging, which nothing may be fitted to.
 std::string OwnerOf(const Weights& weights) {
@@ -45,7 +61,7 @@ std::string FeatureTable(const RunResult& run) {
   text += "\n";
   for (const ShapeResult& result : run.shapes) {
     const Shape& s = result.shape;
-    const MatmulProblem problem = PlainProblem(s, run.dtype);
+    const MatmulProblem problem = ProblemOf(result, run.dtype);
     const std::string prefix = absl::StrCat(OwnerOf({s.n, s.k}), ",", s.m, ",", s.n, ",", s.k, ",");
     for (const VariantTime& time : result.pool) {
       const std::optional<cuda::GemmVariant> variant = cuda::FindVariant(time.kernel);

@@ -116,7 +116,16 @@ int NarrowSumOf(const ModelFeatures& features, Mma mma) {
 // Batches of 16-bit matrices have trees of their own: the others were fitted to single ones, whose
 // tiles are few where the matrix is small, and missed the best kernel of batches by 8 %.
 bool IsBatchOf16Bits(const ModelFeatures& features, Mma mma) {
-  return features[kBatchFeature] > 1 && (mma == Mma::kBf16 || mma == Mma::kF16);
+  if (features[kBatchFeature] <= 1) return false;
+  switch (mma) {
+    case Mma::kFp8Block:
+    case Mma::kFp8Row:
+    case Mma::kI8:
+    case Mma::kI8Block:
+      return false;
+    default:
+      return true;
+  }
 }
 
 int SumOf(const ModelFeatures& features, Mma mma) {

@@ -22,6 +22,8 @@ TEST(ResultTest, JsonKeepsEverything) {
   run.shapes[0].pool = {{"y", 11}, {"x", 9.75}};
   run.shapes[0].bitwise_runs = 20;
   run.shapes[0].cublaslt_block_refusal = "m=1";
+  run.shapes[0].batch = 24;
+  run.shapes[0].layout = "tn";
   const absl::StatusOr<RunResult> back = FromJson(ToJson(run));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(run));
@@ -29,6 +31,9 @@ TEST(ResultTest, JsonKeepsEverything) {
   EXPECT_EQ(back->shapes[0].best[1].kernel, "y");
   ASSERT_EQ(back->shapes[0].pool.size(), 2);
   EXPECT_EQ(back->shapes[0].pool[1].us, 9.75);
+  EXPECT_EQ(back->shapes[0].batch, 24);
+  EXPECT_EQ(back->shapes[0].layout, "tn");
+  EXPECT_EQ(back->shapes[1].layout, "nt");
   EXPECT_EQ(back->shapes[1].cublaslt_block_us, 220);
   EXPECT_EQ(back->shapes[2].outcome, Outcome::kRefused);
   EXPECT_EQ(back->shapes[3].outcome, Outcome::kSkipped);
