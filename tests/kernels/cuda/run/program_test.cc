@@ -60,15 +60,21 @@ TEST_F(ProgramTest, MultipliesFp8ByTheTmaFamilies) {
   EXPECT_GT(code.estimated_seconds(), 0);
 }
 
-MatmulOp Direct(DType dtype, int64_t k, ScaleGranularity granularity = ScaleGranularity::kNone) {
+struct Extents {
+  int64_t m = 64;
+  int64_t n = 256;
+};
+MatmulOp Direct(DType dtype, int64_t k, ScaleGranularity granularity = ScaleGranularity::kNone,
+                const Extents& extents = {}) {
+  const auto [m, n] = extents;
   MatmulOp op;
-  op.a = {Dense(0, dtype, MakeDims({64, k})), granularity, {}};
-  op.b = {Dense(2, dtype, MakeDims({256, k})), granularity, {}};
+  op.a = {Dense(0, dtype, MakeDims({m, k})), granularity, {}};
+  op.b = {Dense(2, dtype, MakeDims({n, k})), granularity, {}};
   if (granularity != ScaleGranularity::kNone) {
     op.a.scales = Dense(1, DType::kF32, ScaleShape(op.a.values.shape, granularity));
     op.b.scales = Dense(3, DType::kF32, ScaleShape(op.b.values.shape, granularity));
   }
-  op.d = Dense(4, DType::kBF16, MakeDims({64, 256}));
+  op.d = Dense(4, DType::kBF16, MakeDims({m, n}));
   return op;
 }
 
@@ -89,8 +95,11 @@ TEST_F(ProgramTest, MultipliesEachTypeByItsFamilies) {
 }
 
 TEST_F(ProgramTest, LeavesToTheFallbackWhatIsSmallAndWouldHaveToBeCopied) {
+  constexpr auto kNone = ScaleGranularity::kNone;
+  constexpr Extents kOdd = {.m = 300, .n = 999};
   for (const MatmulOp& op :
-       {Direct(DType::kBF16, 68), Direct(DType::kF16, 7), Direct(DType::kI8, 520),
+       {Direct(DType::kBF16, 7, kNone, kOdd), Direct(DType::kF16, 9, kNone, kOdd),
+        Direct(DType::kI8, 33, kNone, kOdd),
         Direct(DType::kI8, 512, ScaleGranularity::kBlock1x128)}) {
     const auto program = Compile({op});
     ASSERT_TRUE(program.ok()) << program.status();
@@ -100,9 +109,7 @@ TEST_F(ProgramTest, LeavesToTheFallbackWhatIsSmallAndWouldHaveToBeCopied) {
 }
 
 TEST_F(ProgramTest, HasScratchForCopiesOfOperands) {
-  MatmulOp op = Direct(DType::kBF16, 4096);
-  op.b.values = Dense(2, DType::kBF16, MakeDims({4096, 4096}));
-  op.d = Dense(4, DType::kBF16, MakeDims({64, 4096}));
+  MatmulOp op = Direct(DType::kBF16, 4096, ScaleGranularity::kNone, {.m = 512, .n = 4096});
   // Along their rows weights are read as they lie, where the copy engine can.
   for (const int64_t ld : {4096, 4100}) {
     op.b.values.strides = MakeDims({1, ld});
