@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/ops/any_gemm_parts.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -12,17 +13,15 @@ namespace {
 // Tiles of 64 x 64, of which CTAs of a cluster share a long k where tiles are few (any_gemm.cu).
 // Fitted to 64 shapes of BF16 on an H200, of odd extents and all layouts: 12 % off on average.
 double AnyGemmSeconds(const MatmulProblem& problem) {
-  constexpr double kTile = 64, kFewCtas = 264, kMostParts = 8;
+  constexpr double kTile = kAnyTile;
   constexpr double kLaunchSeconds = 2.4e-6, kClusterSeconds = 1.9e-6;
   constexpr double kTileSeconds = 1.1e-6, kStageSeconds = 1.3e-6;
   constexpr double kCtasAtOnce = 140;
   constexpr double kBytesPerSecond = 0.8e12;
   constexpr double kFmaFlops = 20e12;
   const double tiles = std::ceil(problem.m / kTile) * std::ceil(problem.n / kTile) * problem.batch;
-  const double blocks = std::ceil(problem.k / 128.0);
-  double parts = 1;
-  while (parts < kMostParts && 2 * parts * tiles <= kFewCtas && 2 * parts <= blocks) parts *= 2;
-  const double k = parts > 1 ? std::ceil(blocks / parts) * 128 : problem.k;
+  const double parts = 1 << AnyGemmLog2Parts(static_cast<int64_t>(tiles), problem.k);
+  const double k = parts > 1 ? std::ceil(std::ceil(problem.k / 128.0) / parts) * 128 : problem.k;
   const bool f32 = problem.a.dtype == DType::kF32;
   const int size = f32 ? 4 : problem.a.dtype == DType::kI8 ? 1 : 2;  // FP8 is multiplied as FP16
   const double stages = std::ceil(k * size / 128);

@@ -6,10 +6,6 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-// Where tiles are too few to keep the SMs busy, CTAs of a cluster share k.
-constexpr int kMostLog2Parts = 3;
-constexpr int64_t kFewCtas = 2 * 132;
-
 template <class Math>
 __global__ void __launch_bounds__(kAnyThreads, Math::kCtasPerSm)
     AnyGemm(const __grid_constant__ AnyGemmArgs args, int log2_parts) {
@@ -35,17 +31,11 @@ __global__ void __launch_bounds__(kAnyThreads, Math::kCtasPerSm)
   }
 }
 
-int Log2PartsOf(const AnyGemmArgs& args, int64_t tiles) {
-  const int64_t blocks = args.alpha == 0.0f ? 0 : CeilDiv(args.k, kScaleK);
-  int log2 = 0;
-  while (log2 < kMostLog2Parts && tiles << (log2 + 1) <= kFewCtas && 2 << log2 <= blocks) ++log2;
-  return log2;
-}
-
 template <class Math>
 cudaError_t LaunchMath(const AnyGemmArgs& args, cudaStream_t stream) {
   const int64_t tiles_m = CeilDiv(args.m, kAnyTile), tiles_n = CeilDiv(args.n, kAnyTile);
-  const int log2_parts = Log2PartsOf(args, args.batch * tiles_m * tiles_n);
+  const int log2_parts =
+      AnyGemmLog2Parts(args.batch * tiles_m * tiles_n, args.alpha == 0.0f ? 0 : args.k);
   // Neighbouring CTAs share b's tile.
   return LaunchClusters(AnyGemm<Math>, GridOf(tiles_m << log2_parts, tiles_n, args.batch),
                         kAnyThreads, 1 << log2_parts, args.programmatic, stream, args, log2_parts);

@@ -7,12 +7,12 @@
 #include <cstdint>
 
 #include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm_parts.h"
 #include "kernels/cuda/ops/element.cuh"
 #include "kernels/cuda/ops/unaligned.cuh"
 
 namespace gemmd::kernels::cuda {
 
-inline constexpr int kAnyTile = 64;  // rows and columns of D a CTA computes
 inline constexpr int kAnyThreads = 256;
 inline constexpr int kStageBytes = 128;  // of a tile's line, a stage
 inline constexpr int kChunks = kStageBytes / 16;
