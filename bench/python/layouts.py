@@ -1,13 +1,14 @@
-"""Matmuls that no list of layers has, beside torch's of the same tensors, in BF16 or FP16:
+"""Matmuls that no list of layers has, beside torch's of the same tensors, in BF16, FP16 or FP32:
 `python3 bench/python/layouts.py --server TARGET --suite odd --json FILE`.
 
 `odd`: extents that are no multiples of anything, so that rows begin anywhere. `batched`: many small
-matrices, whose rows are whole units of 16 bytes. Both in all layouts, of operands along k (n, of A,
-and t, of B) and along their rows, drawn from a seed. Times are the device's, of matmuls one behind
-the other that find their operands where the last one left them: torch's of a CUDA graph, gemmd's of
-a plan. Each result is held against torch's in FP32. Needs torch, a GPU, and a daemon on this host
-that has it. With --pool every kernel is timed too, of shapes that none has to copy for, for
-kernels/bench/fit_model.py: `gemm_bench --features FILE.csv --from FILE`.
+matrices, whose rows are whole units of 16 bytes. `plain`: one matrix of such rows. All in all
+layouts, of operands along k (n, of A, and t, of B) and along their rows, drawn from a seed. Times
+are the device's, of matmuls one behind the other that find their operands where the last one left
+them: torch's of a CUDA graph, gemmd's of a plan. Each result is held against the same in more
+digits: FP32, or FP64 of FP32, where torch's error stands beside it. Needs torch, a GPU, and a
+daemon on this host that has it. With --pool every kernel is timed too, of shapes that none has to
+copy for, for kernels/bench/fit_model.py: `gemm_bench --features FILE.csv --from FILE`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from calls import add_security_flags, security_of
 
 _AT_ONCE = 16  # matmuls of one measurement
 _SMS = 132
-_MOST_ERROR = 0.01  # relative to the result, of operands rounded to 8 bits or 11
+# Relative to the result: of results rounded to 8 bits or 11, and of sums in FP32.
+_MOST_ERROR = {"bfloat16": 0.01, "float16": 0.01, "float32": 2e-6}
+_SHORT_NAMES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _MOST_ELEMENTS, _MOST_FLOPS, _LEAST_FLOPS = 2e8, 4e11, 1e6
 
 
@@ -61,6 +64,8 @@ def drawn(suite: str, count: int, seed: int) -> list[Shape]:
         if suite == "odd":
             m, n, k = (extent(1, 12000) | 1 for _ in range(3))
             batch = source.choice([1, 1, 1, extent(2, 64)])
+        elif suite == "plain":
+            m, n, k, batch = extent(1, 8192), 8 * extent(8, 1024), 8 * extent(8, 1024), 1
         else:
             m, n, k = (8 * extent(2, 512) for _ in range(3))
             batch = extent(2, 1024)
@@ -93,7 +98,9 @@ def kernels_for(client: gemmd.Client, shape: Shape, dtype: str) -> list[str]:
     candidates = client.explain(shape.m, shape.n, shape.k, dtype=dtype, out_dtype=dtype).candidates
     tiles = shape.batch * math.ceil(shape.m / 128) * math.ceil(shape.n / 128)
     names = [
-        one.kernel for one in candidates if one.feasible and re.match("sm90_b?f16_", one.kernel)
+        one.kernel
+        for one in candidates
+        if one.feasible and re.match("sm90_(b?f16|f32)_", one.kernel)
     ]
     return [name for name in names if tiles <= _SMS or not re.search(r"_k\d+$", name)]
 
@@ -119,6 +126,13 @@ def measure(
     left = a if shape.layout[0] == "n" else a.mT
     right = b.mT if shape.layout[1] == "t" else b
     peer = torch_us(torch, lambda i: torch.matmul(left, right, out=results[i]), repeats)
+    wide = torch.float64 if dtype == torch.float32 else torch.float32
+    reference = torch.matmul(left.to(wide), right.to(wide))
+
+    def error_of(result: Any) -> float:
+        return float(((result.to(wide) - reference).norm() / reference.norm()).item())
+
+    peer_error = error_of(results[0])
     for result in results:
         result.fill_(float("nan"))
     torch.cuda.synchronize()
@@ -141,8 +155,7 @@ def measure(
 
         reports = run("", repeats)
         us = us_of(reports)
-        reference = torch.matmul(left.float(), right.float())
-        error = ((results[0].float() - reference).norm() / reference.norm()).item()
+        error = error_of(results[0])
         same = bool(torch.equal(results[0], results[1]))
         times = {}
         for kernel in pool:
@@ -159,25 +172,31 @@ def measure(
         "us": round(us, 3),
         "kernel": reports[0].ops[0].kernel,
         "relative_error": error,
-        "right": error < _MOST_ERROR and same,
+        "torch_relative_error": peer_error,
+        "right": error < _MOST_ERROR[str(dtype).removeprefix("torch.")] and same,
         **({"pool": times} if times else {}),
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="layouts.py", description=__doc__)
     parser.add_argument("--server", required=True, help='"unix:/path"')
     parser.add_argument("--device", default="", help="of the daemon; default: its choice")
-    parser.add_argument("--suite", choices=["odd", "batched"], default="odd")
-    parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
+    parser.add_argument("--suite", choices=["odd", "batched", "plain"], default="odd")
+    parser.add_argument("--dtype", choices=list(_MOST_ERROR), default="bfloat16")
     parser.add_argument("--count", type=int, default=64, help="shapes (default 64)")
     parser.add_argument("--seed", type=int, default=1, help="of the shapes (default 1)")
     parser.add_argument("--repeats", type=int, default=8, help="measurements (default 8)")
+    parser.add_argument("--pool", action="store_true", help="times of every kernel, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all of it goes")
     add_security_flags(parser)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
     if options.count < 1 or options.repeats < 1:
-        parser.error("--count and --repeats are 1 at least")
+        parser().error("--count and --repeats are 1 at least")
     try:
         import torch
     except ImportError:
@@ -210,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ratios = [row["us"] / row["torch_us"] for row in rows]
     figures = {
         "suite": options.suite,
-        "dtype": {"bfloat16": "bf16", "float16": "f16"}[options.dtype],
+        "dtype": _SHORT_NAMES[options.dtype],
         "seed": options.seed,
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -218,6 +237,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "time_over_torch": round(statistics.geometric_mean(ratios), 4),
         "longest_over_torch": round(max(ratios), 3),
         "shorter": sum(ratio < 1 for ratio in ratios),
+        "error_over_torch": round(
+            statistics.geometric_mean(
+                max(row["relative_error"], 1e-12) / max(row["torch_relative_error"], 1e-12)
+                for row in rows
+            ),
+            3,
+        ),
         "shapes": rows,
     }
     if options.json:
@@ -225,7 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{len(rows)} shapes of {options.suite}, {options.dtype}: gemmd's time over torch's "
         f"{figures['time_over_torch']}, at most {figures['longest_over_torch']}; "
-        f"shorter on {figures['shorter']}; {'all right' if figures['right'] else 'SOME WRONG'}"
+        f"shorter on {figures['shorter']}; its error over torch's {figures['error_over_torch']}; "
+        f"{'all right' if figures['right'] else 'SOME WRONG'}"
     )
     return 0 if figures["right"] else 1
 

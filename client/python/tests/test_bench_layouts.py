@@ -12,7 +12,13 @@ sys.path.insert(0, str(BENCH))
 import layouts
 
 
-@pytest.mark.parametrize("suite", ["odd", "batched"])
+def test_every_flag_is_known():
+    options = layouts.parser().parse_args(["--server", "unix:/x", "--pool", "--dtype", "float32"])
+    assert options.pool and options.suite == "odd" and options.count == 64 and options.json is None
+    assert not layouts.parser().parse_args(["--server", "unix:/x"]).pool
+
+
+@pytest.mark.parametrize("suite", ["odd", "batched", "plain"])
 def test_a_seed_draws_the_same_shapes_within_the_limits(suite):
     shapes = layouts.drawn(suite, 50, 7)
     assert shapes == layouts.drawn(suite, 50, 7) != layouts.drawn(suite, 50, 8)
@@ -20,7 +26,10 @@ def test_a_seed_draws_the_same_shapes_within_the_limits(suite):
     for shape in shapes:
         assert 1e6 <= shape.flops() <= 4e11 and shape.elements() <= 2e8
         rests = {extent % 8 for extent in (shape.m, shape.n, shape.k)}
-        assert rests == {0} if suite == "batched" else all(rest % 2 for rest in rests)
+        if suite == "odd":
+            assert all(rest % 2 for rest in rests)
+        else:
+            assert shape.n % 8 == shape.k % 8 == 0 and (suite == "plain" or shape.m % 8 == 0)
 
 
 def test_kernels_are_those_that_take_a_matrix_and_divide_k_where_tiles_are_few():

@@ -69,7 +69,7 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
     return StrCat("k=", k, " is not a multiple of ", block, ", which stages of ", stage,
                   " need; pad k to ", RoundUp(k, block));
   }
-  const int64_t stages = CeilDiv(k, stage);
+  const int64_t stages = CeilDiv(config.k_blocks_of(k), config.k_blocks);
   if (stages < split) {
     return StrCat("k=", k, " has ", stages, " blocks of ", stage, ", fewer than split=", split,
                   "; use a smaller split");

@@ -1,13 +1,40 @@
 #include "kernels/cuda/matmul/operand_copies.h"
 
+#include <utility>
+
 #include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/ops/float_parts.h"
 #include "kernels/cuda/ops/op_cost.h"
 #include "kernels/cuda/rounding.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-int64_t CopyLd(int64_t k, int64_t size) { return RoundUp(k, kTmaBytes / size); }
+// The lines of a copy, and how long they are.
+struct Lines {
+  int64_t count, elements;
+};
+Lines LinesOf(Layout layout, int64_t rows, int64_t k) {
+  return layout == Layout::kRowsContiguous ? Lines{k, rows} : Lines{rows, k};
+}
+
+// How an element of `size` bytes is copied: as it is, or an FP32 one as BF16 parts, matrix by
+// matrix.
+struct CopiedElement {
+  int parts;
+  int64_t bytes;  // of a part
+
+  explicit constexpr CopiedElement(int64_t size)
+      : parts(size == 4 ? kFloatParts : 1), bytes(size == 4 ? 2 : size) {}
+  int64_t Ld(int64_t elements) const { return RoundUp(elements, kTmaBytes / bytes); }
+  int64_t MatrixElements(const Lines& lines) const {
+    return parts * lines.count * Ld(lines.elements);
+  }
+};
+CopiedElement ElementOf(const OperandTraits& operand) {
+  return CopiedElement(SizeBytes(operand.dtype));
+}
+bool HasParts(const MatmulProblem& p) { return p.a.dtype == DType::kF32; }
 
 // `lines` of so many `elements`, along which it has to lie.
 bool Reads(const OperandTraits& operand, Layout layout, int64_t batch, int64_t lines,
@@ -21,8 +48,29 @@ bool Reads(const OperandTraits& operand, Layout layout, int64_t batch, int64_t l
   const int64_t apart = operand.batch_stride == kPacked ? lines * ld : operand.batch_stride;
   return batch == 1 || apart * size % kTmaBytes == 0;
 }
-bool ReadsAlongK(const OperandTraits& operand, int64_t batch, int64_t rows, int64_t k) {
-  return Reads(operand, Layout::kKContiguous, batch, rows, k);
+bool Are16Bits(const MatmulProblem& p) {
+  return p.a.dtype == p.b.dtype && (p.a.dtype == DType::kBF16 || p.a.dtype == DType::kF16);
+}
+bool LiesAlongRows(const OperandTraits& operand) {
+  return operand.layout == Layout::kRowsContiguous;
+}
+bool ReadsA(const MatmulProblem& p, Layout layout) {
+  return layout == Layout::kRowsContiguous ? Reads(p.a, layout, p.batch, p.k, p.m)
+                                           : Reads(p.a, layout, p.batch, p.m, p.k);
+}
+bool ReadsB(const MatmulProblem& p, Layout layout) {
+  return layout == Layout::kRowsContiguous ? Reads(p.b, layout, p.batch, p.k, p.n)
+                                           : Reads(p.b, layout, p.batch, p.n, p.k);
+}
+
+// Kernels read b along its rows, and then a along its own or not: operands stay as they lie, and
+// their copies, too. Of an a along its rows beside a b along k one is turned: what is less to copy.
+bool TakesBAlongRows(const MatmulProblem& p) {
+  if (!Are16Bits(p)) return false;
+  if (LiesAlongRows(p.b) || !LiesAlongRows(p.a)) return LiesAlongRows(p.b);
+  const int64_t along_rows = p.n + (ReadsA(p, Layout::kRowsContiguous) ? 0 : p.m);
+  const int64_t along_k = p.m + (ReadsB(p, Layout::kKContiguous) ? 0 : p.n);
+  return along_rows < along_k;
 }
 
 int64_t Matrices(const OperandTraits& operand, int64_t batch) {
@@ -30,58 +78,71 @@ int64_t Matrices(const OperandTraits& operand, int64_t batch) {
 }
 
 // Or one byte more than a matmul's scratch may have.
-int64_t CopyBytes(const OperandTraits& operand, int64_t batch, int64_t rows, int64_t k) {
-  const int64_t size = SizeBytes(operand.dtype);
-  const double bytes = 1.0 * Matrices(operand, batch) * rows * CopyLd(k, size) * size;
-  if (bytes > kMaxScratchBytes) return kMaxScratchBytes + 1;
-  return RoundUp(Matrices(operand, batch) * rows * CopyLd(k, size) * size, kScratchAlignment);
+int64_t CopyBytes(const OperandTraits& operand, int64_t batch, const Lines& lines) {
+  const CopiedElement element = ElementOf(operand);
+  const double matrix = 1.0 * element.parts * lines.count * element.Ld(lines.elements);
+  if (matrix * Matrices(operand, batch) * element.bytes > kMaxScratchBytes) {
+    return kMaxScratchBytes + 1;
+  }
+  return RoundUp(Matrices(operand, batch) * element.MatrixElements(lines) * element.bytes,
+                 kScratchAlignment);
 }
 
-void Copied(OperandTraits& operand, int64_t k) {
-  operand.layout = Layout::kKContiguous;
-  operand.leading_stride = CopyLd(k, SizeBytes(operand.dtype));
+void Copied(OperandTraits& operand, Layout layout, const Lines& lines) {
+  operand.layout = layout;
+  operand.leading_stride = ElementOf(operand).Ld(lines.elements);
   operand.alignment_bytes = kTmaBytes;
   if (operand.batch_stride != 0) operand.batch_stride = kPacked;
 }
 
-OperandCopyArgs Copy(AnyOperand& operand, int64_t batch, int64_t rows, int64_t k, int64_t size,
-                     std::byte* to) {
+// A copy along the rows is one along k of the turned matrix.
+OperandCopyArgs Copy(AnyOperand& operand, Layout layout, int64_t batch, const Lines& lines,
+                     int64_t size, std::byte* to) {
+  int64_t &line = operand.row_stride, &element = operand.k_stride;
+  const bool turned = layout == Layout::kRowsContiguous;
+  if (turned) std::swap(line, element);
   OperandCopyArgs copy;
   copy.batch = operand.batch_stride == 0 ? 1 : batch;
-  copy.rows = rows;
-  copy.k = k;
+  copy.rows = lines.count;
+  copy.k = lines.elements;
   copy.element_bytes = static_cast<int>(size);
   copy.src = operand.data;
   copy.src_batch = operand.batch_stride;
-  copy.src_row = operand.row_stride;
-  copy.src_k = operand.k_stride;
+  copy.src_row = line;
+  copy.src_k = element;
   copy.dst = to;
-  copy.dst_ld = CopyLd(k, size);
+  copy.dst_ld = CopiedElement(size).Ld(lines.elements);
   operand.data = to;
-  operand.row_stride = copy.dst_ld;
-  operand.k_stride = 1;
-  if (operand.batch_stride != 0) operand.batch_stride = rows * copy.dst_ld;
+  line = copy.dst_ld;
+  element = 1;
+  if (turned) std::swap(line, element);
+  if (operand.batch_stride != 0) operand.batch_stride = CopiedElement(size).MatrixElements(lines);
   return copy;
 }
 
 }  // namespace
 
 bool ReadsAlongRows(const MatmulProblem& p) {
-  const DType type = p.b.dtype;
-  return p.a.dtype == type && (type == DType::kBF16 || type == DType::kF16) &&
-         Reads(p.b, Layout::kRowsContiguous, p.batch, p.k, p.n);
+  return Are16Bits(p) && ReadsB(p, Layout::kRowsContiguous);
 }
 
 bool ReadsBothAlongRows(const MatmulProblem& p) {
-  return ReadsAlongRows(p) && Reads(p.a, Layout::kRowsContiguous, p.batch, p.k, p.m);
+  return ReadsAlongRows(p) && ReadsA(p, Layout::kRowsContiguous);
 }
 
 OperandCopies OperandCopiesOf(const MatmulProblem& p) {
   OperandCopies copies;
-  copies.a = !ReadsAlongK(p.a, p.batch, p.m, p.k) && !ReadsBothAlongRows(p);
-  copies.b = !ReadsAlongK(p.b, p.batch, p.n, p.k) && !ReadsAlongRows(p);
-  if (copies.a) copies.b_offset = CopyBytes(p.a, p.batch, p.m, p.k);
-  copies.scratch_bytes = copies.b_offset + (copies.b ? CopyBytes(p.b, p.batch, p.n, p.k) : 0);
+  if (TakesBAlongRows(p)) {
+    copies.b_layout = Layout::kRowsContiguous;
+    if (LiesAlongRows(p.a)) copies.a_layout = Layout::kRowsContiguous;
+  }
+  copies.a = HasParts(p) || !ReadsA(p, copies.a_layout);
+  copies.b = HasParts(p) || !ReadsB(p, copies.b_layout);
+  if (copies.a) copies.b_offset = CopyBytes(p.a, p.batch, LinesOf(copies.a_layout, p.m, p.k));
+  copies.scratch_bytes = copies.b_offset;
+  if (copies.b) {
+    copies.scratch_bytes += CopyBytes(p.b, p.batch, LinesOf(copies.b_layout, p.n, p.k));
+  }
   return copies;
 }
 
@@ -92,8 +153,9 @@ bool LiesAsMeasured(const MatmulProblem& problem) {
 MatmulProblem Readable(const MatmulProblem& problem) {
   const OperandCopies copies = OperandCopiesOf(problem);
   MatmulProblem readable = problem;
-  if (copies.a) Copied(readable.a, problem.k);
-  if (copies.b) Copied(readable.b, problem.k);
+  const MatmulProblem& p = problem;
+  if (copies.a) Copied(readable.a, copies.a_layout, LinesOf(copies.a_layout, p.m, p.k));
+  if (copies.b) Copied(readable.b, copies.b_layout, LinesOf(copies.b_layout, p.n, p.k));
   return readable;
 }
 
@@ -108,14 +170,17 @@ double MisalignedSeconds(const MatmulProblem& p, double memory_bytes_per_s) {
   if (!copies) return seconds;
   // Turned on its way, an operand takes longer.
   constexpr double kTurned = 1.6;
-  const auto bytes = [&p](const OperandTraits& operand, int64_t rows) {
-    const double turned = operand.layout == Layout::kKContiguous ? 1 : kTurned;
-    return 2.0 * turned * Matrices(operand, p.batch) * rows * p.k * SizeBytes(operand.dtype);
+  const auto bytes = [&p](const OperandTraits& operand, Layout copied, int64_t rows) {
+    const double turned = operand.layout == copied ? 1 : kTurned;
+    const CopiedElement element = ElementOf(operand);
+    const double moved = SizeBytes(operand.dtype) + 1.0 * element.parts * element.bytes;
+    return moved * turned * Matrices(operand, p.batch) * rows * p.k;
   };
   // Both by one launch, behind which the matmul's own is hidden in part.
   constexpr double kHiddenSeconds = 0.4e-6;
   return seconds +
-         StreamSeconds((copies.a ? bytes(p.a, p.m) : 0) + (copies.b ? bytes(p.b, p.n) : 0),
+         StreamSeconds((copies.a ? bytes(p.a, copies.a_layout, p.m) : 0) +
+                           (copies.b ? bytes(p.b, copies.b_layout, p.n) : 0),
                        memory_bytes_per_s) -
          kHiddenSeconds;
 }
@@ -124,10 +189,13 @@ std::vector<OperandCopyArgs> CopyOperands(const OperandCopies& copies, AnyGemmAr
                                           std::byte* scratch) {
   std::vector<OperandCopyArgs> made;
   if (copies.a) {
-    made.push_back(Copy(args.a, args.batch, args.m, args.k, ElementBytes(args.type), scratch));
+    made.push_back(Copy(args.a, copies.a_layout, args.batch,
+                        LinesOf(copies.a_layout, args.m, args.k), ElementBytes(args.type),
+                        scratch));
   }
   if (copies.b) {
-    made.push_back(Copy(args.b, args.batch, args.n, args.k, ElementBytes(args.b_type),
+    made.push_back(Copy(args.b, copies.b_layout, args.batch,
+                        LinesOf(copies.b_layout, args.n, args.k), ElementBytes(args.b_type),
                         scratch + copies.b_offset));
   }
   return made;

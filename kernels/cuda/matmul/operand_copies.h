@@ -1,4 +1,5 @@
-// Operands that TMA cannot read as they lie, and their copies in front of a matmul, which it can.
+// Operands that TMA cannot read as they lie, and their copies in front of a matmul, which it can;
+// of FP32 ones the BF16 parts.
 
 #pragma once
 
@@ -21,6 +22,9 @@ bool ReadsBothAlongRows(const MatmulProblem& problem);
 struct OperandCopies {
   bool a = false;
   bool b = false;
+  // How kernels read them, copied or not: along k, or 16-bit ones along their rows.
+  Layout a_layout = Layout::kKContiguous;
+  Layout b_layout = Layout::kKContiguous;
   int64_t b_offset = 0;  // a's copy is at 0
   int64_t scratch_bytes = 0;
 

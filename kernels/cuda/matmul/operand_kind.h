@@ -29,6 +29,7 @@ inline constexpr OperandKind kOperandKinds[] = {
     {Mma::kI8Block, DType::kI8, KindScales::kBlocks, "INT8 with 1x128 and 128x128 scales"},
     {Mma::kFp8Row, DType::kE4M3, KindScales::kAtTheEnd,
      "E4M3 with scales by row or tensor, or none"},
+    {Mma::kF32, DType::kF32, KindScales::kNone, "FP32 by its three BF16 parts, copied in front"},
 };
 
 constexpr const OperandKind& KindOf(Mma mma) {

@@ -34,6 +34,7 @@ std::vector<std::byte> RandomValues(const TensorRef& tensor, SelfTestRandom& ran
     const uint64_t bits = random();
     const uint64_t sign = (bits & 1) << 7;
     const bool high = i % 2 == 1;  // of a type of two bytes
+    const bool upper = i % 4 > 1;  // of a type of four
     switch (tensor.dtype) {
       case DType::kBF16:
         bytes[i] = static_cast<std::byte>(high ? sign | 0x3e | (bits >> 8 & 1) : bits >> 9);
@@ -43,6 +44,11 @@ std::vector<std::byte> RandomValues(const TensorRef& tensor, SelfTestRandom& ran
         break;
       case DType::kI8:
         bytes[i] = static_cast<std::byte>(bits);
+        break;
+      case DType::kF32:  // from 1 to 2
+        bytes[i] = static_cast<std::byte>(!upper ? bits >> 8
+                                          : high ? sign | 0x3f
+                                                 : 0x80 | (bits >> 9 & 0x7f));
         break;
       default:
         bytes[i] = static_cast<std::byte>(sign | (24 + (bits >> 8) % 40));

@@ -28,8 +28,10 @@ class TmaMatmul final : public PreparedMatmul {
 
   absl::Status Launch(bool overlap, cudaStream_t stream) const override {
     if (!operands_.empty()) {
-      const cudaError_t code = LaunchOperandCopies(
-          operands_.data(), static_cast<int>(operands_.size()), overlap, stream);
+      const auto launch =
+          operands_[0].element_bytes == 4 ? LaunchOperandParts : LaunchOperandCopies;
+      const cudaError_t code =
+          launch(operands_.data(), static_cast<int>(operands_.size()), overlap, stream);
       if (code != cudaSuccess) return ToStatus(code, "copying operands");
       overlap = true;
     }
@@ -60,17 +62,18 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
                                                                  const DeviceTraits& device) {
   AnyGemmArgs any = args.gemm;
   // As the problem has it, which the scratch was made for.
-  const ScaleCopies copies = CopiesOf(UnplacedArgs(Readable(args.problem)));
+  const MatmulProblem readable = Readable(args.problem);
+  const ScaleCopies copies = CopiesOf(UnplacedArgs(readable));
   std::byte* const copied = scratch + PartialBytes(variant, device);
   std::vector<OperandCopyArgs> operands =
       CopyOperands(OperandCopiesOf(args.problem), any,
                    copied + RoundUp(copies.scratch_bytes, kScratchAlignment));
   GemmArgs gemm = GemmArgsOf(any, copies, copied);
-  if (ReadsAlongRows(args.problem)) {
+  if (ReadsAlongRows(readable)) {
     gemm.b_along_rows = true;
     gemm.ldb = any.b.k_stride;
   }
-  if (ReadsBothAlongRows(args.problem)) {
+  if (ReadsBothAlongRows(readable)) {
     gemm.a_along_rows = true;
     gemm.lda = any.a.k_stride;
   }

@@ -23,7 +23,7 @@ inline constexpr int kChunksPerThread = kAnyTile * kChunks / kAnyThreads;
 // What lies next to what, and so what a line of the tile in shared memory is.
 enum class Walk {
   kAlongK,     // a row's k's: a line is a row
-  kAlongRows,  // a k's rows: a line is a k; 16-bit elements alone can be multiplied so
+  kAlongRows,  // a k's rows: a line is a k; bytes cannot be multiplied so
   kStrided,    // neither, or not so: element by element, a line is a row
 };
 
@@ -100,9 +100,10 @@ class StageLoader {
     static_assert(kChunksPerThread == 2);
     const int thread = static_cast<int>(threadIdx.x);
     const bool across = view.walk == Walk::kStrided && view.lanes_along_rows;
-    line_ = across ? thread % kAnyTile : thread / kChunks;
-    unit_ = across ? thread / kAnyTile : thread % kChunks;
-    lines_apart_ = across ? 0 : kAnyThreads / kChunks;
+    const int units = AlongRows() ? kAnyTile / kElements : kChunks;  // of a line
+    line_ = across ? thread % kAnyTile : thread / units;
+    unit_ = across ? thread / kAnyTile : thread % units;
+    lines_apart_ = across ? 0 : kAnyThreads / units;
     units_apart_ = across ? kAnyThreads / kAnyTile : 0;
     const int64_t of_lines = (AlongRows() ? view.k_stride : view.row_stride) * size_;
     const int64_t of_units = (AlongRows() ? view.row_stride : view.k_stride) * size_ * kElements;
@@ -132,17 +133,16 @@ class StageLoader {
     from_ += step_;
   }
 
-  // What was fetched, into tile[kAnyTile][kPitch].
+  // What was fetched, into shared memory.
   __device__ __forceinline__ void Store(unsigned char* tile) const {
-    unsigned char* to = tile + line_ * kPitch + unit_ * 16;
 #pragma unroll
     for (int i = 0; i < kChunksPerThread; ++i) {
       // The shift is the same in each stage: they are whole units apart.
       const uint4 v = view_.walk == Walk::kStrided
                           ? units_[i].low
                           : units_[i].Bytes(UnitsAround::ShiftOf(from_ + i * apart_), bytes_[i]);
-      *reinterpret_cast<uint4*>(to) = Math::Converted(view_.type, v);
-      to += lines_apart_ * kPitch + units_apart_ * 16;
+      Math::Put(tile, AlongRows(), line_ + i * lines_apart_, unit_ + i * units_apart_,
+                Math::Converted(view_.type, v));
     }
   }
 

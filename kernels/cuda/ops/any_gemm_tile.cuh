@@ -36,9 +36,16 @@ struct KPart {
   }
 };
 
-// A CTA's shared memory: two stages of both operands, and behind the last one the tile's results.
+// A CTA's shared memory: a stage or two of both operands, and behind the last one the tile's
+// results.
 struct AnySmem {
-  alignas(16) unsigned char at[2][2][kTileBytes];
+  alignas(16) unsigned char at[2 * 2 * kTileBytes];
+
+  template <class Math>
+  __device__ unsigned char* Stage(int buffer, int operand) {
+    static_assert(Math::kBuffers * 2 * Math::kStagedBytes <= sizeof(at));
+    return at + (buffer * 2 + operand) * Math::kStagedBytes;
+  }
 
   // [kAnyTile][kResultPitch]
   template <class Total>
@@ -108,18 +115,19 @@ __device__ __forceinline__ void MultiplyTile(const AnyGemmArgs& args, const Tile
   for (int64_t next = part.begin; next - kStageK < part.end; next += kStageK) {
     const bool multiplies = next > part.begin;
     if (multiplies) {
-      a_stage.Store(smem.at[buffer][0]);
-      b_stage.Store(smem.at[buffer][1]);
-      __syncthreads();  // the stage is whole, and the one in front of it has been multiplied
+      if (Math::kBuffers == 1) __syncthreads();  // the one in front of it has been multiplied
+      a_stage.Store(smem.Stage<Math>(buffer, 0));
+      b_stage.Store(smem.Stage<Math>(buffer, 1));
+      __syncthreads();  // the stage is whole; of two, the one in front of it has been multiplied
     }
     if (next < part.end) {
       a_stage.Fetch(part.end - next);
       b_stage.Fetch(part.end - next);
     }
     if (!multiplies) continue;
-    Math::Multiply({smem.at[buffer][0], a_stage.AlongRows()},
-                   {smem.at[buffer][1], b_stage.AlongRows()}, acc);
-    buffer ^= 1;
+    Math::Multiply({smem.Stage<Math>(buffer, 0), a_stage.AlongRows()},
+                   {smem.Stage<Math>(buffer, 1), b_stage.AlongRows()}, acc);
+    buffer ^= Math::kBuffers - 1;
     if (next % kScaleK == 0 || next >= part.end) {
       AddBlock<Math>(args, tile, (next - kStageK) / kScaleK, acc, totals);
     }
@@ -171,40 +179,60 @@ struct ResultWalk {
   static constexpr int kApart = kAnyThreads / kAnyTile;  // rows, or columns, from one to the next
 };
 
+// Sums of all parts' results, to where this CTA's are. All are on their way at once: another CTA's
+// shared memory answers in a quarter of a microsecond. `count` of at most kSide * kSide >> kLog2
+// elements, each of which no other thread or CTA has a share in.
+template <int kLog2, class Total>
+__device__ __forceinline__ void AddParts(Total* own, int step, int count) {
+  constexpr int kParts = 1 << kLog2, kEach = kSide * kSide >> kLog2;
+  Total of[kEach][kParts];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+      of[i][p] = i < count ? LoadResult(own + i * step, p) : Total{0};
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    Total total = of[i][0];  // always in the same order, so that it is the same in every run
+#pragma unroll
+    for (int p = 1; p < kParts; ++p) total += of[i][p];
+    if (i < count) own[i * step] = total;
+  }
+}
+template <class Total>
+__device__ __forceinline__ void AddParts(int log2_count, Total* own, int step, int count) {
+  if (log2_count == 1) AddParts<1>(own, step, count);
+  if (log2_count == 2) AddParts<2>(own, step, count);
+  if (log2_count == 3) AddParts<3>(own, step, count);
+}
+
 // This CTA's part of a tile's rows, or of its columns where D lies along the rows: lanes run along
-// whichever is dense. `kPlain`: without C, bias and activation.
-template <bool kPlain, class Total>
+// whichever is dense. `kTileRows`: of the tile's columns it has kAnyTile. `kPlain`: without C, bias
+// and activation.
+template <bool kPlain, int kTileRows, class Total>
 __device__ __forceinline__ void StoreShare(const AnyGemmArgs& args, const TileOrigin& tile,
-                                           bool multiplied, const KPart& part,
-                                           const Total* results) {
+                                           bool multiplied, const KPart& part, Total* results) {
   constexpr int kApart = ResultWalk::kApart;
   const int64_t size = ElementBytes(args.out);
   const bool along_rows = args.d.col_stride > args.d.row_stride;
-  const int share = kAnyTile >> part.log2_count;
+  const int share = (along_rows ? kAnyTile : kTileRows) >> part.log2_count;
   const int inner = static_cast<int>(threadIdx.x) % kAnyTile;
   const int own = static_cast<int>(threadIdx.x) / kAnyTile, first = own + part.rank * share;
   const int row = along_rows ? inner : first, col = along_rows ? first : inner;
-  const int rows = static_cast<int>(min(args.m - tile.row, static_cast<int64_t>(kAnyTile)));
+  const int rows = static_cast<int>(min(args.m - tile.row, static_cast<int64_t>(kTileRows)));
   const int cols = static_cast<int>(min(args.n - tile.col, static_cast<int64_t>(kAnyTile)));
   if (inner >= (along_rows ? rows : cols)) return;
   const int end = min((along_rows ? cols : rows) - first, share - own);
   ResultWalk d(args.d, tile, row, col, along_rows, size);
   ResultWalk c(kPlain ? args.d : args.c, tile, row, col, along_rows, size);
-  const Total* from = results + row * AnySmem::kResultPitch + col;
+  Total* from = results + row * AnySmem::kResultPitch + col;
   const int from_step = (along_rows ? 1 : AnySmem::kResultPitch) * kApart;
   const Total alpha = multiplied ? args.alpha : 0.0f;
+  AddParts(part.log2_count, from, from_step, (end + kApart - 1) / kApart);
 #pragma unroll 1
   for (int i = 0; i < end; i += kApart) {
-    Total value = 0;
-    if (part.log2_count == 0) {
-      value = alpha * *from;
-    } else {
-      // Always in the same order, so that the sum is the same in every run.
-      Total total = 0;
-#pragma unroll 1
-      for (int p = 0; p < part.count(); ++p) total += LoadResult(from, p);
-      value = alpha * total;
-    }
+    Total value = alpha * *from;
     if constexpr (!kPlain) {
       if (args.beta != 0.0f) value += static_cast<Total>(args.beta) * LoadOut(args.out, c.at);
       c.at += c.step;
@@ -225,18 +253,31 @@ __device__ __forceinline__ void StoreShare(const AnyGemmArgs& args, const TileOr
   }
 }
 
-// All threads of all parts' CTAs, of which each stores a share of the tile. `multiplied`: else
-// totals are zeros, whatever alpha is.
-template <class Math>
-__device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOrigin& tile,
-                                          bool multiplied, const KPart& part, AnySmem& smem,
-                                          const typename Math::Total (&totals)[kSide * kSide]) {
-  auto* const results = smem.Results<typename Math::Total>();
+// What all threads of all parts' CTAs have put into shared memory, of which each CTA stores a share
+// of the tile. `multiplied`: else results are zeros, whatever alpha is.
+template <int kTileRows = kAnyTile, class Total>
+__device__ __forceinline__ void StoreResults(const AnyGemmArgs& args, const TileOrigin& tile,
+                                             bool multiplied, const KPart& part, Total* results) {
   const auto meet = [&] {
     if (part.log2_count == 0) return __syncthreads();
     ptx::ClusterArrive();
     ptx::ClusterWait();
   };
+  meet();
+  if (args.beta == 0.0f && args.bias == nullptr && args.activation == ActivationType::kNone) {
+    StoreShare<true, kTileRows>(args, tile, multiplied, part, results);
+  } else {
+    StoreShare<false, kTileRows>(args, tile, multiplied, part, results);
+  }
+  meet();  // the results have been read
+}
+
+// The threads' totals of a tile.
+template <class Math>
+__device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOrigin& tile,
+                                          bool multiplied, const KPart& part, AnySmem& smem,
+                                          const typename Math::Total (&totals)[kSide * kSide]) {
+  auto* const results = smem.Results<typename Math::Total>();
   __syncthreads();  // the last stage has been multiplied
 #pragma unroll
   for (int r = 0; r < kSide; ++r) {
@@ -245,13 +286,7 @@ __device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOri
       results[Math::Row(r) * AnySmem::kResultPitch + Math::Col(c)] = totals[Math::Index(r, c)];
     }
   }
-  meet();
-  if (args.beta == 0.0f && args.bias == nullptr && args.activation == ActivationType::kNone) {
-    StoreShare<true>(args, tile, multiplied, part, results);
-  } else {
-    StoreShare<false>(args, tile, multiplied, part, results);
-  }
-  meet();  // the results have been read
+  StoreResults(args, tile, multiplied, part, results);
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -216,7 +216,11 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
   const GemmConfig& shape = variant.shape();
 
   const int64_t size = shape.element_bytes();
-  const int64_t k_blocks = CeilDiv(args.k, shape.block_k());
+  // Parts of k are whole chains of products; those behind the end of k are of zeros.
+  const int64_t chains = CeilDiv(args.k, shape.block_k());
+  const int64_t k_blocks = shape.products() == 1
+                               ? chains
+                               : CeilDiv(chains, variant.split) * variant.split * shape.products();
   TensorView a = {.address = args.a,
                   .cols = args.k * size,
                   .rows = args.m,
@@ -238,6 +242,12 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
       view->cols = kRowBytes;
       view->planes = k_blocks;
       view->plane_stride_bytes = kRowBytes;
+    }
+  }
+  if (shape.products() > 1) {
+    for (TensorView* view : {&a, &b}) {
+      view->planes = kFloatParts;
+      view->plane_stride_bytes = view->rows * view->row_stride_bytes;
     }
   }
   TensorView& rows = shape.skinny() ? b : a;

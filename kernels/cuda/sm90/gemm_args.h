@@ -16,7 +16,7 @@ enum class OutType : uint8_t { kF32, kBF16, kF16 };
 //
 // E4M3 has FP32 block scales. INT8 has them too, or a scale for each row of A and of B, or none:
 // a_scales[m * a_scales_ld], b_scales[n * b_scales_ld], where a distance of 0 is one scale for all.
-// BF16 and FP16 have none.
+// BF16 and FP16 have none. Of FP32 a and b are the parts, packed: [batch, kFloatParts, rows, ld].
 struct GemmArgs {
   int64_t batch = 1;
   int64_t m = 0;

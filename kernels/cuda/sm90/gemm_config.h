@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "kernels/cuda/ops/float_parts.h"
+
 namespace gemmd::kernels::cuda {
 
 inline constexpr int kBlockK = 128;           // elements of k that share a scale of FP8
@@ -40,6 +42,7 @@ enum class Mma : uint8_t {
   kI8,        // S32 sums, scaled by row and column as they are stored
   kI8Block,   // INT8 with kFp8Block's scales: S32 sums of 128 of k, promoted likewise
   kFp8Row,    // E4M3 with kI8's scales: sums of 128 of k, promoted by addition
+  kF32,       // FP32 as BF16 parts: sums of 64 of k, promoted likewise
 };
 
 struct GemmConfig {
@@ -94,14 +97,24 @@ struct GemmConfig {
   static constexpr int kThinCols = 64;
 
   constexpr bool scales_blocks() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
-  constexpr bool promotes() const { return scales_blocks() || mma == Mma::kFp8Row; }
+  constexpr bool promotes() const {
+    return scales_blocks() || mma == Mma::kFp8Row || mma == Mma::kF32;
+  }
   // Sums are scaled by row and column as they are stored.
   constexpr bool scales_results() const { return mma == Mma::kI8 || mma == Mma::kFp8Row; }
-  constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
+  // Of what is multiplied.
+  constexpr int element_bytes() const {
+    return mma == Mma::kBf16 || mma == Mma::kF16 || mma == Mma::kF32 ? 2 : 1;
+  }
+  // k blocks that the ring has for each of k: one, or one of each product of parts.
+  constexpr int products() const { return mma == Mma::kF32 ? kFloatProducts : 1; }
+  constexpr int64_t k_blocks_of(int64_t k) const {
+    return (k + block_k() - 1) / block_k() * products();
+  }
   // Whether a kernel of this tile can be made for a B along its rows: WGMMA reads 16-bit types so.
   constexpr bool has_along_rows() const {
     const int slice = skinny() ? rows / share_rows : cols / share_cols;  // of B's rows
-    return element_bytes() == 2 && slice % kAlongRowsBox == 0;
+    return element_bytes() == 2 && products() == 1 && slice % kAlongRowsBox == 0;
   }
   // Likewise with A along its rows, too.
   constexpr bool has_both_along_rows() const {

@@ -84,10 +84,11 @@ extern const GemmFamilyEntry kSm90I8BlockTiled;
 extern const GemmFamilyEntry kSm90I8BlockSkinny;
 extern const GemmFamilyEntry kSm90Fp8RowTiled;
 extern const GemmFamilyEntry kSm90Fp8RowSkinny;
-inline constexpr int kNumGemmFamilies = 12;
+extern const GemmFamilyEntry kSm90F32Tiled;
+inline constexpr int kNumGemmFamilies = 13;
 inline const GemmFamilyEntry* const kGemmFamilies[kNumGemmFamilies] = {
-    &kSm90Fp8Tiled,     &kSm90Fp8Skinny,     &kSm90Bf16Tiled,   &kSm90Bf16Skinny,
-    &kSm90F16Tiled,     &kSm90F16Skinny,     &kSm90I8Tiled,     &kSm90I8Skinny,
-    &kSm90I8BlockTiled, &kSm90I8BlockSkinny, &kSm90Fp8RowTiled, &kSm90Fp8RowSkinny};
+    &kSm90Fp8Tiled,    &kSm90Fp8Skinny,    &kSm90Bf16Tiled, &kSm90Bf16Skinny,   &kSm90F16Tiled,
+    &kSm90F16Skinny,   &kSm90I8Tiled,      &kSm90I8Skinny,  &kSm90I8BlockTiled, &kSm90I8BlockSkinny,
+    &kSm90Fp8RowTiled, &kSm90Fp8RowSkinny, &kSm90F32Tiled};
 
 }  // namespace gemmd::kernels::cuda

@@ -13,6 +13,7 @@
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
+#include "kernels/cuda/sm90/float/sm90_float_math.cuh"
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
@@ -53,6 +54,8 @@ constexpr bool Check() {
   static_assert(!C.alternates || (!C.promotes() && C.k_groups == 1 && C.groups == 2 &&
                                   C.k_blocks == 1 && !C.stores_tile && !C.skinny()),
                 "a tile is one warpgroup's");
+  static_assert(C.products() == 1 || (C.k_blocks == 1 && C.row_subs() * C.col_subs() == 1),
+                "one chain of all products of a k block");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
   static_assert(C.dense_smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
@@ -62,17 +65,22 @@ constexpr bool Check() {
   return true;
 }
 
-template <GemmConfig C, bool kPromotes = C.promotes(), bool kScalesBlocks = C.scales_blocks()>
+template <GemmConfig C, bool kPromotes = C.promotes(), bool kScalesBlocks = C.scales_blocks(),
+          bool kHasParts = (C.products() > 1)>
 struct MathOf {
   using Type = DirectMath<C>;
 };
 template <GemmConfig C>
-struct MathOf<C, true, true> {
+struct MathOf<C, true, true, false> {
   using Type = Math<C>;
 };
 template <GemmConfig C>
-struct MathOf<C, true, false> {
+struct MathOf<C, true, false, false> {
   using Type = RowMath<C>;
+};
+template <GemmConfig C>
+struct MathOf<C, true, false, true> {
+  using Type = FloatMath<C>;
 };
 
 template <GemmConfig C, bool kFinishes>

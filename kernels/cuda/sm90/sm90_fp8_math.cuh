@@ -22,6 +22,10 @@ struct Chain {
   static __device__ __forceinline__ float Value(float sum) { return sum; }
 };
 template <int N>
+struct Chain<Mma::kF32, N> : Chain<Mma::kFp8Row, N> {
+  using Wgmma = ptx::WgmmaBf16<N>;
+};
+template <int N>
 struct Chain<Mma::kI8Block, N> {
   using Sum = int;
   using Wgmma = ptx::WgmmaS8<N>;

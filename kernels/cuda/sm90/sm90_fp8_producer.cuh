@@ -22,7 +22,7 @@ inline constexpr int kFullArrivals = 1 + kBScales<C>;
 // Row side, column side and A's scales of the k blocks from `block` on, by one thread. The maps
 // have the dimensions [batch, k blocks, rows, 128], or [batch, 1, rows, k] for one k block a stage,
 // where the end of k may fall into a block; k in bytes. Of an operand along its rows it is [batch,
-// 1, k, rows]. `kAlone`: all of it for this CTA, and for no other.
+// 1, k, rows], of FP32 [batch, parts, rows, k]. `kAlone`: all of it for this CTA, and for no other.
 template <GemmConfig C, bool kAlone = false>
 __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Tile& tile, int stage,
@@ -36,8 +36,13 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   const int batch_b = launch.one_b ? 0 : tile.batch;
   const int row_batch = C.skinny() ? batch_b : tile.batch;
   const int col_batch = C.skinny() ? tile.batch : batch_b;
-  const int x = C.k_blocks == 1 ? block * kRowBytes : 0;
-  const int z = C.k_blocks == 1 ? 0 : block;
+  const int x = C.k_blocks == 1 ? block / C.products() * kRowBytes : 0;
+  int row_z = C.k_blocks == 1 ? 0 : block, col_z = row_z;
+  if constexpr (C.products() > 1) {
+    const int product = block % C.products();
+    row_z = C.skinny() ? PartOfB(product) : PartOfA(product);
+    col_z = C.skinny() ? PartOfA(product) : PartOfB(product);
+  }
 
   ptx::MbarrierArriveExpectTx(full, C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
   // A map's box is one CTA's slice of what is shared.
@@ -52,12 +57,12 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
 #pragma unroll
     for (int row = 0; row < C.rows; row += kRows) {
       ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage) + row * kRowBytes, x, tile.row0 + row,
-                      z, row_batch, row_policy);
+                      row_z, row_batch, row_policy);
     }
   } else {
     const int row = place.col * kRows;
     ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + row * kRowBytes, x,
-                             tile.row0 + row, z, row_batch, place.RowPeers(), row_policy);
+                             tile.row0 + row, row_z, row_batch, place.RowPeers(), row_policy);
   }
   constexpr int kCols = C.cols / C.share_cols;
   if constexpr (C.cols_along()) {
@@ -70,12 +75,12 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
 #pragma unroll
     for (int col = 0; col < C.cols; col += kCols) {
       ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage) + col * kRowBytes, x, tile.col0 + col,
-                      z, col_batch, col_policy);
+                      col_z, col_batch, col_policy);
     }
   } else {
     const int col = place.row * kCols;
     ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + col * kRowBytes, x,
-                             tile.col0 + col, z, col_batch, place.ColPeers(), col_policy);
+                             tile.col0 + col, col_z, col_batch, place.ColPeers(), col_policy);
   }
   if constexpr (C.scales_blocks()) {
     ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage),

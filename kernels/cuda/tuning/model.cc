@@ -54,8 +54,9 @@ struct Division {
     const int size = c.multicast() * variant.split;
     cluster = size;
     at_once = std::max(1, ClustersAtOnce(device, size, c.ctas_per_sm));
-    const double stages = CeilDiv(CeilDiv(problem.k, c.block_k()), c.k_blocks);
-    k_blocks = CeilDiv(stages, variant.split) * c.k_blocks;
+    const double stages = CeilDiv(static_cast<double>(c.k_blocks_of(problem.k)), c.k_blocks);
+    const int products = c.products();  // which stay together
+    k_blocks = CeilDiv(stages / products, variant.split) * products * c.k_blocks;
     if (!variant.streams_k()) return;
     const auto extent = [](double x, int tile) { return static_cast<int64_t>(CeilDiv(x, tile)); };
     const StreamTeams teams =
@@ -84,7 +85,7 @@ struct MathClocks {
       chain = multiply + constants.direct_clocks;
       return;
     }
-    const double promote = c.rows * c.cols / constants.promoted_per_clock;
+    const double promote = c.rows * c.cols / constants.promoted_per_clock / c.products();
     const double exposed = c.double_accumulators() ? constants.exposed_pipelined
                            : c.groups > 2          ? constants.exposed_three
                            : c.groups > 1          ? constants.exposed_two
@@ -113,7 +114,9 @@ double BlockSeconds(const GemmConfig& c, const Division& division, double cluste
 
   const double from_l2 =
       1.0 * c.row_bytes() / c.share_rows + 1.0 * c.col_bytes() / c.share_cols + c.a_scale_bytes();
-  const double l2 = from_l2 * ctas / (constants.l2_bytes_per_s * sms);
+  const double l2_rate =
+      constants.l2_bytes_per_s * (c.products() > 1 ? constants.parts_l2_rate : 1);
+  const double l2 = from_l2 * ctas / (l2_rate * sms);
   const double unique_per_block =
       unique_bytes / (division.groups * division.cluster * division.k_blocks);
   const double run_rate = c.k_blocks > 1 ? 1 : constants.short_run_rate;
@@ -169,7 +172,7 @@ double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   const double waves = division.waves();
   const double last = division.groups - (waves - 1) * division.at_once;
   const double unique_bytes = problem.bytes();
-  const double clock = ClockHz(problem.flops(), constants);
+  const double clock = ClockHz(problem.flops() * c.products(), constants);
   const auto wave_seconds = [&](double clusters) {
     return division.k_blocks *
            BlockSeconds(c, division, clusters, unique_bytes, clock, device, constants);
@@ -247,9 +250,9 @@ double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem
                         const DeviceTraits& device, double rough_seconds) {
   constexpr ModelConstants constants;
   const double flops_per_clock = 2 * MacsPerClock(variant.shape());
-  const double floor =
-      std::max(problem.bytes() / constants.hbm_bytes_per_s,
-               problem.flops() / (flops_per_clock * device.sms * constants.clock_hz));
+  const double floor = std::max(problem.bytes() / constants.hbm_bytes_per_s,
+                                variant.shape().products() * problem.flops() /
+                                    (flops_per_clock * device.sms * constants.clock_hz));
   const bool rereads = variant.streams_k() && variant.shape().promotes() &&
                        1.0 * problem.m * problem.k > kStreamedInL2 &&
                        Division(variant, problem, device).tiles > kMostStreamRounds;

@@ -129,6 +129,7 @@ bool IsBatchOf16Bits(const ModelFeatures& features, Mma mma) {
 }
 
 int SumOf(const ModelFeatures& features, Mma mma) {
+  if (mma == Mma::kF32) return 0;  // none are fitted to it
   if (IsBatchOf16Bits(features, mma)) {
     return SumOf(float16_batched::kTrees, float16_batched::kNodes, float16_batched::kLeaves,
                  features);

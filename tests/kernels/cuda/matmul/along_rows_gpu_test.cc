@@ -96,7 +96,7 @@ TEST_P(AlongRowsGpuTest, ReadsTheMatricesOfABatch) {
   }
 }
 
-// Rows of no 16 bytes are copied, along k.
+// Rows of no 16 bytes are copied, as they lie.
 TEST_P(AlongRowsGpuTest, WhatTheCopyEngineCannotReadIsCopied) {
   Scene scene;
   const MatmulOp op = MakeMatmul(scene, Case(520, 1001, 2048, DType::kBF16));

@@ -99,7 +99,7 @@ TEST_P(BothAlongRowsGpuTest, ReadsTheMatricesOfABatch) {
   }
 }
 
-// A whose rows are no 16 bytes is copied, along k.
+// A whose rows are no 16 bytes is copied, as it lies.
 TEST_P(BothAlongRowsGpuTest, WhatTheCopyEngineCannotReadIsCopied) {
   Scene scene;
   const MatmulOp op = MakeMatmul(scene, Case(301, 1000, 2048, dtype()));
@@ -107,6 +107,30 @@ TEST_P(BothAlongRowsGpuTest, WhatTheCopyEngineCannotReadIsCopied) {
   EXPECT_TRUE(OperandCopiesOf(ProblemOf(op)).a);
   EXPECT_FALSE(OperandCopiesOf(ProblemOf(op)).b);
   Check(scene, op);
+}
+
+// A along its rows beside a B along k: the smaller one is turned, whatever else has to be copied.
+TEST_P(BothAlongRowsGpuTest, TheSmallerIsTurnedWhereOneOfThemLiesSo) {
+  Scene seed_scene;
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{2048, 520, 1032},
+                                {520, 2048, 1032},
+                                {2048, 521, 1032},
+                                {2048, 520, 1031},
+                                {2047, 520, 1032},
+                                {2047, 521, 1031}}) {
+    for (int64_t batch : {0, 3}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Case(m, n, k, dtype());
+      c.b = Placement::kDense;
+      c.batch = batch;
+      const MatmulOp op = MakeMatmul(scene, c);
+      const OperandCopies copies = OperandCopiesOf(ProblemOf(op));
+      const bool a_stays = m > n && m % 8 == 0;
+      EXPECT_EQ(copies.a, !a_stays) << m << " " << n << " " << k;
+      EXPECT_EQ(copies.b_layout == Layout::kRowsContiguous, a_stays);
+      Check(scene, op);
+    }
+  }
 }
 
 TEST_P(BothAlongRowsGpuTest, TheChoiceReadsThemAsTheyLie) {

@@ -52,6 +52,7 @@ extern const GemmFamilyEntry kSm90I8BlockTiled = Direct<Mma::kI8Block>("i8block"
 extern const GemmFamilyEntry kSm90I8BlockSkinny = kNone;
 extern const GemmFamilyEntry kSm90Fp8RowTiled = Direct<Mma::kFp8Row>("fp8row");
 extern const GemmFamilyEntry kSm90Fp8RowSkinny = kNone;
+extern const GemmFamilyEntry kSm90F32Tiled = kNone;
 extern const StreamFamilyEntry kSm90Bf16Stream = {kNone, nullptr};
 extern const StreamFamilyEntry kSm90F16Stream = {kNone, nullptr};
 extern const StreamFamilyEntry kSm90Fp8Stream = {kNone, nullptr};

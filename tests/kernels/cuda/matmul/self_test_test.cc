@@ -45,7 +45,8 @@ TEST_F(SelfTestTest, EveryMemberOfThePoolServesTheProblemOfItsKind) {
   for (uintptr_t i = 1; i <= problem_.slots().size(); ++i) {
     slots.push_back(reinterpret_cast<std::byte*>(i << 20));
   }
-  for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block, Mma::kFp8Row}) {
+  for (Mma mma :
+       {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block, Mma::kFp8Row, Mma::kF32}) {
     const SelfTestProblem problem(mma, AllVariants());
     EXPECT_EQ(CopiesOf(ArgsOf(problem.op(), slots)).scratch_bytes, 0);
     const GemmArgs args = GemmArgsOf(ArgsOf(problem.op(), slots), ScaleCopies(), nullptr);
@@ -59,7 +60,7 @@ TEST_F(SelfTestTest, EveryMemberOfThePoolServesTheProblemOfItsKind) {
 
 // Each type's random numbers are finite, and a result that lacks its last k block does not pass.
 TEST_F(SelfTestTest, EveryKindsProblemTellsRightFromWrong) {
-  for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block, Mma::kFp8Row}) {
+  for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block, Mma::kFp8Row, Mma::kF32}) {
     const SelfTestProblem problem(mma, AllVariants());
     const auto judge = [&](const MatmulOp& op) { return problem.Judge(ResultOf(problem, op)); };
     MatmulOp op = problem.op();
