@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -74,6 +75,35 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
     EXPECT_EQ(AllVariants()[IndexOf(variant)], variant) << Name(variant);
   }
   EXPECT_FALSE(FindVariant("no_such_kernel").has_value());
+}
+
+TEST(ChoiceTest, Fp32IsMultipliedByItsParts) {
+  for (int64_t m : {64, 512, 4096}) {
+    const MatmulProblem problem = DirectProblem(DType::kF32, m, 4096, 7168);
+    const OperandCopies copies = OperandCopiesOf(problem);
+    EXPECT_TRUE(copies.a && copies.b);
+    EXPECT_EQ(copies.scratch_bytes, 3 * 2 * (m + 4096) * 7168);
+    const absl::StatusOr<GemmPick> pick = Untuned().Choose(Readable(problem));
+    ASSERT_TRUE(pick.ok()) << pick.status();
+    EXPECT_EQ(pick->variant.shape().mma, Mma::kF32) << Name(pick->variant);
+    // Six products, at the tensor cores' rate.
+    EXPECT_GT(pick->estimated_seconds, 6 * problem.flops() / 989e12);
+  }
+}
+
+// A along its rows beside a b along k: what is less to copy is turned.
+TEST(ChoiceTest, TheSmallerOperandIsTurned) {
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{4096, 512}, {512, 4096}}) {
+    MatmulProblem problem = DirectProblem(DType::kBF16, m, n, 1024);
+    problem.a.layout = Layout::kRowsContiguous;
+    problem.a.leading_stride = m;
+    const OperandCopies copies = OperandCopiesOf(problem);
+    EXPECT_EQ(copies.b, n < m);
+    EXPECT_EQ(copies.a, m < n);
+    EXPECT_EQ(copies.scratch_bytes, 2 * std::min(m, n) * 1024);
+    EXPECT_EQ(ReadsBothAlongRows(Readable(problem)), n < m);
+    ASSERT_TRUE(Untuned().Choose(Readable(problem)).ok());
+  }
 }
 
 // Of 16-bit types, as they lie: the model's choice is that of weights along k, if it has a kernel.
