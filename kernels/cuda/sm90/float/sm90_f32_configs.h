@@ -14,7 +14,6 @@ inline constexpr GemmConfig kF32TiledConfigs[] = {
     Tiled(128, 128, 6),
     Tiled(128, 160, 5),
     Tiled(128, 192, 5),
-    Tiled(192, 128, 4),
     SharingCols(Tiled(128, 128, 6)),
     SharingCols(Tiled(128, 192, 5)),
     SharingCols(Tiled(128, 160, 5)),

@@ -18,7 +18,7 @@ constexpr Placement kAllPlacements[] = {Placement::kDense, Placement::kPadded,
                                         Placement::kTransposed, Placement::kStrided};
 // One of each, of those that a shape of few k's is served by, too.
 const char* const kSome[] = {"sm90_any_gemm", "sm90_f32_tiled_m128n64s8",
-                             "sm90_f32_tiled_m192n128s4_k2"};
+                             "sm90_f32_tiled_m128n128s6_k2"};
 
 class FloatGpuTest : public TypesGpuTest {
  protected:
