@@ -1,4 +1,4 @@
-"""What the compiled BF16, FP16, INT8 and row-scaled FP8 kernels must keep: compiled_direct_test.py SCRIPT OBJECT...
+"""What the compiled BF16, FP16, INT8, row-scaled FP8 and FP32 kernels must keep: compiled_direct_test.py SCRIPT OBJECT...
 
 SCRIPT is sm90_fp8_hints.py, whose reader of objects this uses.
 """
@@ -10,7 +10,7 @@ import unittest
 HGMMA, IGMMA, QGMMA = 0x9F0, 0x9F1, 0x9F3  # low 12 bits
 COPY, REGISTERS = 0x5B4, 0x9C8  # UTMALDG, USETMAXREG
 LOCAL = (0x983, 0x387, 0x987)  # LDL, STL: registers that were spilled
-INSTRUCTION = {1: HGMMA, 2: HGMMA, 3: IGMMA, 4: IGMMA, 5: QGMMA}  # by GemmConfig::mma
+INSTRUCTION = {1: HGMMA, 2: HGMMA, 3: IGMMA, 4: IGMMA, 5: QGMMA, 6: HGMMA}  # by GemmConfig::mma
 
 
 def load(path):
@@ -35,7 +35,7 @@ class DirectTest(unittest.TestCase):
             kind = name >> 56 & 3 | (name >> 63 & 1) << 2
             self.assertIn(INSTRUCTION[kind], code, f"{name:#x}")
             kinds[kind] = kinds.get(kind, 0) + 1
-        self.assertEqual(set(kinds), {1, 2, 3, 4, 5})
+        self.assertEqual(set(kinds), {1, 2, 3, 4, 5, 6})
         self.assertEqual(kinds[1], kinds[2], "FP16 has BF16's configs")
 
     def test_no_register_is_spilled(self):
