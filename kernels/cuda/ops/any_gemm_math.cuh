@@ -14,7 +14,7 @@ namespace gemmd::kernels::cuda {
 
 inline constexpr int kSide = 4;  // rows and columns of a thread
 
-// A stage of an operand in shared memory: lines of Math::Pitch bytes.
+// A stage of an operand in shared memory. How far its lines are apart is for its Math to know.
 struct StagedTile {
   const unsigned char* at;
   bool along_rows;  // lines are k's, of 64 rows; else rows, of k's

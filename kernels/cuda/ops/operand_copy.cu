@@ -1,7 +1,4 @@
-#include <algorithm>
-
-#include "kernels/cuda/ops/launch.cuh"
-#include "kernels/cuda/ops/operand_copy.h"
+#include "kernels/cuda/ops/two_copies.cuh"
 #include "kernels/cuda/ops/unaligned.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
@@ -108,13 +105,6 @@ __device__ __forceinline__ void CopyRows(const OperandCopyArgs& args, const Elem
   }
 }
 
-constexpr int kMostCopies = 2;  // a's and b's
-
-struct Copies {
-  OperandCopyArgs of[kMostCopies];
-  unsigned lines_of_first;  // blocks along x that are the first one's
-};
-
 template <class Element>
 __global__ void __launch_bounds__(kThreads) CopyOperands(const __grid_constant__ Copies copies) {
   using Tile = CopyTile<Element>;
@@ -150,26 +140,12 @@ __global__ void __launch_bounds__(kThreads) CopyOperands(const __grid_constant__
 
 cudaError_t LaunchOperandCopies(const OperandCopyArgs* copies, int count, bool programmatic,
                                 cudaStream_t stream) {
-  if (count < 0 || count > kMostCopies) return cudaErrorInvalidValue;
-  Copies all = {};
-  int64_t lines = 0, rows = 0, batch = 0;
-  for (int i = 0; i < count; ++i) {
-    const OperandCopyArgs& copy = copies[i];
-    if (copy.batch < 0 || copy.rows < 0 || copy.k < 0 ||
-        copy.element_bytes != copies[0].element_bytes) {
-      return cudaErrorInvalidValue;
-    }
-    all.of[i] = copy;
-    const bool empty = copy.batch == 0 || copy.rows == 0;
-    lines += empty ? 0 : CeilDiv(copy.k * copy.element_bytes, kLineBytes);
-    rows = std::max(rows, CeilDiv(copy.rows, kTileRows));
-    batch = std::max(batch, copy.batch);
-    if (lines > kMaxGridX) return cudaErrorInvalidValue;
-    if (i == 0) all.lines_of_first = static_cast<unsigned>(lines);
-  }
-  if (lines == 0) return cudaSuccess;
-  const auto kernel = copies[0].element_bytes == 2 ? CopyOperands<uint16_t> : CopyOperands<uint8_t>;
-  return LaunchKernel(kernel, GridOf(lines, rows, batch), kThreads, programmatic, stream, all);
+  if (count <= 0) return count == 0 ? cudaSuccess : cudaErrorInvalidValue;
+  const int size = copies[0].element_bytes;
+  if (size != 1 && size != 2) return cudaErrorInvalidValue;
+  const auto kernel = size == 2 ? CopyOperands<uint16_t> : CopyOperands<uint8_t>;
+  return LaunchCopies(kernel, copies, count, size, kTileRows, kLineBytes / size, kThreads,
+                      programmatic, stream);
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -1,10 +1,7 @@
 // FP32 operands as their BF16 parts, in front of a matmul by those.
 
-#include <algorithm>
-
 #include "kernels/cuda/ops/float_parts.cuh"
-#include "kernels/cuda/ops/launch.cuh"
-#include "kernels/cuda/ops/operand_copy.h"
+#include "kernels/cuda/ops/two_copies.cuh"
 #include "kernels/cuda/ops/unaligned.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
@@ -84,13 +81,6 @@ struct TurnedTile {
   }
 };
 
-constexpr int kMostCopies = 2;  // a's and b's
-
-struct Copies {
-  OperandCopyArgs of[kMostCopies];
-  unsigned lines_of_first;  // blocks along x that are the first one's
-};
-
 __device__ __forceinline__ void PartTile(const OperandCopyArgs& args, TurnedTile& turned,
                                          int64_t batch, int64_t row0, int64_t k0) {
   const auto* const src = static_cast<const float*>(args.src) + batch * args.src_batch;
@@ -148,25 +138,7 @@ __global__ void __launch_bounds__(kThreads) OperandParts(const __grid_constant__
 
 cudaError_t LaunchOperandParts(const OperandCopyArgs* copies, int count, bool programmatic,
                                cudaStream_t stream) {
-  if (count < 0 || count > kMostCopies) return cudaErrorInvalidValue;
-  Copies all = {};
-  int64_t lines = 0, rows = 0, batch = 0;
-  for (int i = 0; i < count; ++i) {
-    const OperandCopyArgs& copy = copies[i];
-    if (copy.batch < 0 || copy.rows < 0 || copy.k < 0 || copy.element_bytes != 4) {
-      return cudaErrorInvalidValue;
-    }
-    all.of[i] = copy;
-    const bool empty = copy.batch == 0 || copy.rows == 0;
-    lines += empty ? 0 : CeilDiv(copy.k, kTile);
-    rows = std::max(rows, CeilDiv(copy.rows, kTile));
-    batch = std::max(batch, copy.batch);
-    if (lines > kMaxGridX) return cudaErrorInvalidValue;
-    if (i == 0) all.lines_of_first = static_cast<unsigned>(lines);
-  }
-  if (lines == 0) return cudaSuccess;
-  return LaunchKernel(OperandParts, GridOf(lines, rows, batch), kThreads, programmatic, stream,
-                      all);
+  return LaunchCopies(OperandParts, copies, count, 4, kTile, kTile, kThreads, programmatic, stream);
 }
 
 }  // namespace gemmd::kernels::cuda
