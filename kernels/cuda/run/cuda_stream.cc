@@ -30,6 +30,7 @@ constexpr int64_t kMinScratchBytes = 1 << 20;
 constexpr size_t kMostNodesOfAnOp =
     6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
 constexpr size_t kStampNodes = 2;
+constexpr char kWaiting[] = "waiting for other streams";
 
 }  // namespace
 
@@ -142,9 +143,27 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  status = fence_.Check(WaitForMarks(flight.bindings.after, stream_), "waiting for other streams");
+  status = AwaitMarks(flight, launches.get());
   if (!status.ok()) return status;
   return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
+}
+
+bool CudaStream::MayAwaitC(const Flight& flight) const {
+  const auto& marks = flight.bindings.after_of_c;
+  return !marks.empty() && AreElsewhere(marks, ordinal_) && CanSignal();
+}
+
+absl::Status CudaStream::AwaitMarks(Flight& flight, const Launches* launches) {
+  const Bindings& bindings = flight.bindings;
+  absl::Status status = fence_.Check(WaitForMarks(bindings.after, stream_), kWaiting);
+  if (!status.ok() || bindings.after_of_c.empty()) return status;
+  if (launches == nullptr || !MayAwaitC(flight) || !flight.code().AwaitsC(*launches)) {
+    return fence_.Check(WaitForMarks(bindings.after_of_c, stream_), kWaiting);
+  }
+  absl::StatusOr<RoundOfC> c = c_rounds_.Await(bindings.after_of_c);
+  if (!c.ok()) return fence_.Check(c.status());
+  flight.c = *c;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<cudaStream_t> CudaStream::BehindOps(const Flight& flight, bool all) {
@@ -197,7 +216,8 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   const bool first = IsFirst();
   const bool stamped = flight.takes_stamps() && (first || flight.lets_host_keep_ahead());
   const bool chained = stamped && !first;
-  bool capture = !chained && code.capturable();
+  // A graph's kernel waits for the same in each replay.
+  bool capture = !chained && code.capturable() && !MayAwaitC(flight);
   GraphKey key;
   if (capture) {
     key = code.KeyOf(flight.bindings.slots, scratch_);
@@ -326,7 +346,7 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
   flight.events.reserve(count);
   // Its time does not count what it waits for other streams, unless it may start under the end of
   // the one in front: an event of its own between the two would keep it from that.
-  flight.follows = Follows(flight) && (flight.bindings.after.empty() || GoesOn(flight));
+  flight.follows = Follows(flight) && (!flight.waits() || GoesOn(flight));
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;
@@ -346,7 +366,7 @@ absl::Status CudaStream::Record(Flight& flight, size_t event, cudaStream_t strea
 // A part of a split program does where the one in front of it ended: waits are all that lies
 // between, and its first kernel's start need not be added to theirs.
 bool CudaStream::GoesOn(const Flight& flight) const {
-  return ends_with_kernel_ && flight.stamps == nullptr && !flight.bindings.after.empty();
+  return ends_with_kernel_ && flight.stamps == nullptr && flight.waits();
 }
 
 RunContext::Front CudaStream::FrontOf(const Flight& flight) const {
@@ -360,7 +380,7 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
   const RunContext context{flight.bindings.slots, launches, scratch_,
                            flight.io_data(),      stream_,  flight.bindings.outputs,
-                           FrontOf(flight),       &sends_};
+                           FrontOf(flight),       &sends_,  flight.c};
   const size_t count = code.steps().size();
   size_t event = 0;
   absl::Status status = fence_.Check(sends_.Await(flight.sends, stream_));

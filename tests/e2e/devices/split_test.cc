@@ -332,18 +332,21 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{4, Split::kRows, true, 33, 712, 640},    // of k 256 and three times 128
                     Case{4, Split::kRows, false, 9, 512, 552}));
 
-class FourDevicesTest : public TwoDevicesTest {
+class SplitLayersTest : public TwoDevicesTest, public testing::WithParamInterface<int> {
  protected:
-  FourDevicesTest() : TwoDevicesTest("", 4) {}
+  SplitLayersTest() : TwoDevicesTest("", GetParam()) {}
 };
+
+INSTANTIATE_TEST_SUITE_P(Devices, SplitLayersTest, testing::Values(2, 4));
 
 // Layer behind layer, each on what the one in front gave, over the same memory: sums of ones, so
 // that one that is early or late shows.
-TEST_F(FourDevicesTest, ProductsByRowsOneBehindTheOtherAreEachWhole) {
+TEST_P(SplitLayersTest, ProductsByRowsOneBehindTheOtherAreEachWhole) {
+  const int devices = GetParam();
   constexpr int64_t kRows = 128, kWidth = 512;  // n = k: what comes out goes in
   constexpr int kLayers = 12;
   std::vector<std::string> all;
-  for (int i = 0; i < 4; ++i) all.push_back(DeviceName(i));
+  for (int i = 0; i < devices; ++i) all.push_back(DeviceName(i));
   const std::vector<float> weight(kWidth * kWidth, 1.0f / 256);
   const auto layer = Must(SplitLinear::Create(
       session_,
@@ -354,7 +357,7 @@ TEST_F(FourDevicesTest, ProductsByRowsOneBehindTheOtherAreEachWhole) {
   OpList ops;
   for (int i = 0; i < kLayers; ++i) {
     batch.AddProduct(ops);
-    for (int at = 0; at < 4; ++at) ops.Add(Copy{batch.y(at), batch.x(at)});
+    for (int at = 0; at < devices; ++at) ops.Add(Copy{batch.y(at), batch.x(at)});
   }
   client::Plan plan = Must(session_.CreatePlan(ops));
   for (int run = 1; run <= 4; ++run) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_four_in_memory.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -15,8 +16,6 @@ namespace gemmd::kernels::cuda {
 // which nobody else has.
 template <class Finisher>
 struct ShiftedRows {
-  using Four = typename Finisher::InMemory;
-  using Element = typename Finisher::Element;
   using Step = typename Finisher::Step;
   static constexpr int kPasses = Finisher::kPasses, kRowsAtOnce = Finisher::kRowsAtOnce;
 
@@ -36,18 +35,18 @@ struct ShiftedRows {
     n0 = step.n - finish.across * 4;
     limit = min(width, static_cast<int>(args.n) - n0);
     behind = static_cast<int>(reinterpret_cast<uint64_t>(RowOf(args.d, args.d_batch, args.ldd, 0)) /
-                              sizeof(Element) % 4);
+                              finish.Bytes() % 4);
     further = static_cast<int>(kRowsAtOnce * args.ldd % 4);
     const uint64_t apart = reinterpret_cast<uint64_t>(args.c) - reinterpret_cast<uint64_t>(args.d);
-    c_like = apart % (4 * sizeof(Element)) == 0 &&
+    c_like = apart % (4 * finish.Bytes()) == 0 &&
              ((args.ldc - args.ldd) | (args.c_batch - args.d_batch)) % 4 == 0;
   }
 
   // Of D, or of C: this thread's row of a pass, from n0 on.
-  __device__ __forceinline__ Element* RowOf(const void* base, int64_t batch, int64_t ld,
-                                            int pass) const {
-    auto* const elements = static_cast<Element*>(const_cast<void*>(base));
-    return elements + finish.out.tile.batch * batch + (step.m + pass * kRowsAtOnce) * ld + n0;
+  __device__ __forceinline__ char* RowOf(const void* base, int64_t batch, int64_t ld,
+                                         int pass) const {
+    const int64_t at = finish.out.tile.batch * batch + (step.m + pass * kRowsAtOnce) * ld + n0;
+    return static_cast<char*>(const_cast<void*>(base)) + at * finish.Bytes();
   }
   __device__ __forceinline__ bool HasRow(int pass) const {
     return finish.Staged(step, pass) && step.m + pass * kRowsAtOnce < args.m;
@@ -62,65 +61,75 @@ struct ShiftedRows {
     return first >= 0 && first + 4 <= limit;
   }
 
-  // What was staged of the step's sums goes to D.
-  __device__ __forceinline__ void Put() const {
-    if (finish.across * 4 >= width || limit <= 0) return;
-    float4 sums[kPasses];
+  __device__ __forceinline__ bool HasColumns() const {
+    return finish.across * 4 < width && limit > 0;
+  }
+
+  // This thread's columns of what was staged, with C and the bias.
+  __device__ __forceinline__ void Take(float4 (&sums)[kPasses]) const {
+    if (!HasColumns()) return;
+    const bool adds = args.beta != 0.0f || args.bias != nullptr;
+    if (adds) {
+      // Where they lie, which nobody else reads: rolled, as it is much code.
+#pragma unroll 1
+      for (int pass = 0; pass < kPasses; ++pass) {
+        if (HasRow(pass)) Add(finish.StagedRow(pass), pass, First(pass));
+      }
+    }
+    const float alpha = adds ? 1.0f : args.alpha;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const uint32_t source = finish.StagedRow(pass);
       const int first = First(pass);
       const auto at = [&](int i) {
-        return __fmul_rn(ptx::LoadShared(source + Column(first, i) * 4), args.alpha);
+        return __fmul_rn(ptx::LoadShared(source + Column(first, i) * 4), alpha);
       };
       sums[pass] = make_float4(at(0), at(1), at(2), at(3));
     }
-    if (args.beta != 0.0f || args.bias != nullptr) {
-#pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        if (HasRow(pass)) Add(pass, First(pass), sums[pass]);
-      }
+  }
+
+  // C and the bias to a pass's columns.
+  __device__ __forceinline__ void Add(uint32_t staged, int pass, int first) const {
+    const bool has_c = args.beta != 0.0f, together = c_like && Together(first);
+    const char* const c = RowOf(args.c, args.c_batch, args.ldc, pass);
+    float4 of_c = {};
+    if (has_c && together) {
+      FourInMemory four;
+      four.Load(c + first * finish.Bytes(), finish.is_f32);
+      of_c = four.Values(args.out);
     }
-    finish.Activate(sums);
+    const OutType bias_type = args.bias_is_f32 ? OutType::kF32 : args.out;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int col = Column(first, i);
+      if (col >= limit) continue;
+      float addend = i == 0 ? of_c.x : i == 1 ? of_c.y : i == 2 ? of_c.z : of_c.w;
+      if (has_c && !together) addend = LoadAs(c, col, args.out);
+      const float bias = args.bias != nullptr ? LoadAs(args.bias, n0 + col, bias_type) : 0.0f;
+      const uint32_t at = staged + col * 4;
+      const float sum = __fmul_rn(ptx::LoadShared(at), args.alpha);
+      ptx::StoreShared(at, __fadd_rn(__fmaf_rn(args.beta, addend, sum), bias));
+    }
+  }
+
+  __device__ __forceinline__ void Put(const float4 (&sums)[kPasses]) const {
+    if (!HasColumns()) return;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       if (!HasRow(pass)) return;
       const int first = First(pass);
-      const Four four = Four::Of(sums[pass], args.out);
-      Element* const d = RowOf(args.d, args.d_batch, args.ldd, pass);
+      const FourInMemory four = FourInMemory::Of(sums[pass], args.out);
+      char* const d = RowOf(args.d, args.d_batch, args.ldd, pass);
       if (Together(first)) {
-        *reinterpret_cast<decltype(Four::v)*>(d + first) = four.v;
+        four.Store(d + first * finish.Bytes(), finish.is_f32);
         continue;
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (Column(first, i) < limit) d[Column(first, i)] = four.At(i);
+        const int col = Column(first, i);
+        if (col < limit) four.StoreOne(d + col * finish.Bytes(), i, finish.is_f32);
       }
     }
-  }
-
-  // C and the bias of a pass's columns.
-  __device__ __forceinline__ void Add(int pass, int first, float4& sums) const {
-    const bool has_c = args.beta != 0.0f, together = c_like && Together(first);
-    const Element* const c = RowOf(args.c, args.c_batch, args.ldc, pass);
-    float4 of_c = {};
-    if (has_c && together) {
-      Four four;
-      four.v = *reinterpret_cast<const decltype(four.v)*>(c + first);
-      of_c = four.Values(args.out);
-    }
-    const auto added = [&](int i, float sum, float addend) {
-      const int col = Column(first, i);
-      if (col >= limit) return sum;
-      if (has_c && !together) addend = LoadAs(c, col, args.out);
-      float bias = 0.0f;
-      if (args.bias != nullptr) {
-        bias = LoadAs(args.bias, n0 + col, args.bias_is_f32 ? OutType::kF32 : args.out);
-      }
-      return __fadd_rn(__fmaf_rn(args.beta, addend, sum), bias);
-    };
-    sums = make_float4(added(0, sums.x, of_c.x), added(1, sums.y, of_c.y), added(2, sums.z, of_c.z),
-                       added(3, sums.w, of_c.w));
   }
 };
 

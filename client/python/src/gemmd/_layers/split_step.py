@@ -27,6 +27,11 @@ from gemmd.tensor import Tensor
 Split = Literal["columns", "rows"]
 
 _BLOCK = 128
+# Of what a device sums, elements: a larger one goes in several pieces of rows, so that the first
+# sums of the other device's are there when it comes to them, as two rounds of a GPU's tiles take so
+# long.
+_PIECE_ELEMENTS = 8 << 20
+_MOST_PIECES = 8
 
 
 def bounds(extent: int, parts: int, what: str) -> list[int]:
@@ -74,6 +79,11 @@ def _dense(matrix: Any) -> Any:
     if hasattr(matrix, "contiguous"):  # torch's
         return matrix.contiguous()
     return np.ascontiguousarray(matrix)
+
+
+def _rows_of(operand: Operand, rows: slice) -> Operand:
+    scales = None if operand.scales is None else operand.scales[rows]
+    return Operand(operand.values[rows], scales, operand.granularity)
 
 
 @dataclass(frozen=True)
@@ -145,6 +155,22 @@ class SplitStep:
     def exchanges(self) -> bool:
         return self.weights.split == "rows" and len(self.weights.parts) > 1
 
+    @property
+    def combines(self) -> bool:
+        """Sums of several other devices are added by an op of their own; one other's is what a
+        device's own product adds.
+        """
+        return self.exchanges and len(self.weights.parts) > 2
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows of the pieces that products with sums are made in: whole tiles."""
+        if not self.exchanges or self.combines:
+            return self.m
+        columns = self.weights.of_n[1]
+        pieces = min(-(-self.m * columns // _PIECE_ELEMENTS), _MOST_PIECES)
+        return -(-self.m // (pieces * _BLOCK)) * _BLOCK
+
     def place(self, part: int) -> SplitPlace:
         """How a device's memory for the pass lies."""
         weights, m = self.weights, self.m
@@ -154,10 +180,12 @@ class SplitStep:
         sizes["y"] = m * widths[part] * self.out_dtype.itemsize
         if weights.parts[part].quantized:
             sizes["a"] = weights.parts[part].room_bytes(m)
-        if self.exchanges:
+        if self.combines:
             count = len(widths)
             sizes["sums"] = count * sizes["y"]
             sizes["positions"] = sizes["ones"] = 4 * m * count
+        elif self.exchanges:
+            sizes["sums"] = sizes["y"]
         *starts, end = starts_of(sizes.values())
         return SplitPlace(self, part, widths, dict(zip(sizes, starts, strict=True)), end)
 
@@ -170,7 +198,8 @@ class SplitStep:
     def program(self, weights: Sequence[Handle], memory: Sequence[Handle]) -> list[Op]:
         """The ops, on one buffer of weights and one of memory a device. A product that another
         device sums is stored there, and so travels while it is computed. Those come first: by the
-        end of a device's own product the others' have arrived.
+        end of a device's own product the others' have arrived. One other's is what its own product
+        adds.
         """
         count = len(memory)
         places = [self.place(part) for part in range(count)]
@@ -180,10 +209,11 @@ class SplitStep:
                 program.append(ops.quantize(place.x(buffer), place.a(buffer)))
         for step in range(1 if self.exchanges else count, count + 1):
             program += [
-                self._product(places, weights, memory, part, (part + step) % count)
+                self._product(places, weights, memory, part, (part + step) % count, first)
+                for first in range(0, self.m, self.piece_rows)
                 for part in range(count)
             ]
-        if self.exchanges:
+        if self.combines:
             program += [place.combine(buf) for place, buf in zip(places, memory, strict=True)]
         if self.inline:
             program += [ops.read(place.y(buf)) for place, buf in zip(places, memory, strict=True)]
@@ -208,17 +238,28 @@ class SplitStep:
         memory: Sequence[Handle],
         part: int,
         owner: int,
+        first: int,
     ) -> Op:
-        there = places[owner]
-        d = there.sums(memory[owner], part) if self.exchanges else there.y(memory[owner])
+        there, own = places[owner], part == owner
+        rows = slice(first, min(first + self.piece_rows, self.m))
+        y = there.y(memory[owner])[rows]
+        sums = there.sums(memory[owner], part)[rows] if self.exchanges else y
+        adds = self.exchanges and not self.combines and own
         edges = self.weights.of_n
         begin, end = edges[owner], edges[owner + 1]
-        bias = self.weights.parts[part].bias(weights[part]) if part == owner else None
+        bias = self.weights.parts[part].bias(weights[part]) if own else None
         if bias is not None and self.weights.split == "rows":
             bias = bias[begin:end]
         b = self.weights.operand(weights[part], part, begin, end)
-        a = places[part].a(memory[part])
-        return ops.matmul(a, b, d, bias=bias, activation=self.activation)
+        return ops.matmul(
+            _rows_of(places[part].a(memory[part]), rows),
+            b,
+            y if adds else sums,
+            c=sums if adds else None,
+            beta=1.0 if adds else 0.0,
+            bias=bias,
+            activation=self.activation,
+        )
 
 
 @dataclass(frozen=True)
@@ -255,8 +296,12 @@ class SplitPlace:
         return self.step.weights.parts[self.part].room(memory, self.step.m, self.starts["a"])
 
     def sums(self, memory: Handle, part: int) -> Tensor:
-        """A device's sums of this one's columns, which that one stores here."""
+        """A device's sums of this one's columns, which that one stores here. Of two devices the
+        other one's, whichever is asked for.
+        """
         m = self.step.m
+        if not self.step.combines:
+            return self._at(memory, "sums", (m, self.widths[self.part]), self.step.out_dtype)
         return self._all_sums(memory)[part * m : (part + 1) * m]
 
     def _all_sums(self, memory: Handle) -> Tensor:
