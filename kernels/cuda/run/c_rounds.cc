@@ -10,9 +10,9 @@ namespace gemmd::kernels::cuda {
 
 CRounds::~CRounds() {
   if (waits_ == nullptr) return;
-  if (rounds_ != nullptr) cudaFreeAsync(rounds_, waits_);
   cudaStreamSynchronize(waits_);
   cudaStreamDestroy(waits_);
+  cudaFree(rounds_);
 }
 
 absl::Status CRounds::Begin() {
@@ -20,11 +20,16 @@ absl::Status CRounds::Begin() {
   cudaError_t code = cudaSuccess;
   if (waits_ == nullptr) code = cudaStreamCreateWithFlags(&waits_, cudaStreamNonBlocking);
   void* rounds = nullptr;
-  if (code == cudaSuccess) code = cudaMallocAsync(&rounds, sizeof(*rounds_), waits_);
+  // Not of a pool: the driver refuses to write such a word.
+  if (code == cudaSuccess) code = cudaMalloc(&rounds, sizeof(*rounds_));
   if (code == cudaSuccess) code = cudaMemsetAsync(rounds, 0, sizeof(*rounds_), waits_);
   // Once: kernels on other streams read it from here on.
   if (code == cudaSuccess) code = cudaStreamSynchronize(waits_);
-  if (code == cudaSuccess) rounds_ = static_cast<uint32_t*>(rounds);
+  if (code == cudaSuccess) {
+    rounds_ = static_cast<uint32_t*>(rounds);
+  } else {
+    cudaFree(rounds);
+  }
   return ToStatus(code, "making a word that tells when C is there");
 }
 
