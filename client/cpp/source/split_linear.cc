@@ -13,10 +13,10 @@ namespace {
 
 constexpr int64_t kSplitBlock = 128;
 constexpr int64_t kMostElements = int64_t{1} << 60;
-// Of what a device sums: a larger one goes in several pieces of rows, so that the first sums of the
-// other device's are there when it comes to them, as two rounds of a GPU's tiles take so long.
-constexpr int64_t kPieceElements = int64_t{8} << 20;
-constexpr int64_t kMostPieces = 8;
+// Of what a device sums: two rounds of a GPU's tiles. A larger one goes in two halves of its rows.
+// The other device's sums of the first are there when its own begin, and those of the second come
+// meanwhile; of the whole the first tiles would wait for all of it.
+constexpr int64_t kWholeElements = int64_t{8} << 20;
 constexpr ScaleGranularity kOfX = ScaleGranularity::kBlock1x128;
 constexpr ScaleGranularity kOfWeight = ScaleGranularity::kBlock128x128;
 
@@ -118,11 +118,10 @@ Operand RowsOf(Operand operand, int64_t first, int64_t rows) {
   return operand;
 }
 
-// Rows of the pieces of sums of m rows: whole tiles.
-int64_t PieceRows(int64_t m, int64_t columns) {
-  const int64_t pieces = std::min((m * columns - 1) / kPieceElements + 1, kMostPieces);
-  const int64_t rows = (m + pieces - 1) / pieces;
-  return (rows + kSplitBlock - 1) / kSplitBlock * kSplitBlock;
+// Rows that are summed at a time: of halves whole tiles.
+int64_t RowsAtOnce(int64_t m, int64_t columns) {
+  if (m * columns <= kWholeElements) return m;
+  return (m + 2 * kSplitBlock - 1) / (2 * kSplitBlock) * kSplitBlock;
 }
 
 }  // namespace
@@ -298,7 +297,7 @@ void SplitBatch::AddProduct(OpList& ops) const {
   const int devices = layer_->devices();
   const bool sums = layer_->split_ == Split::kRows && devices > 1;
   const int64_t columns = layer_->parts_[0].n_end - layer_->parts_[0].n_begin;
-  const int64_t rows = sums && devices == 2 ? PieceRows(m_, columns) : m_;
+  const int64_t rows = sums && devices == 2 ? RowsAtOnce(m_, columns) : m_;
   for (int step = sums ? 1 : devices; step <= devices; ++step) {
     for (int64_t first = 0; first < m_; first += rows) {
       for (int at = 0; at < devices; ++at) {

@@ -27,11 +27,10 @@ from gemmd.tensor import Tensor
 Split = Literal["columns", "rows"]
 
 _BLOCK = 128
-# Of what a device sums, elements: a larger one goes in several pieces of rows, so that the first
-# sums of the other device's are there when it comes to them, as two rounds of a GPU's tiles take so
-# long.
-_PIECE_ELEMENTS = 8 << 20
-_MOST_PIECES = 8
+# Of what a device sums: two rounds of a GPU's tiles. A larger one goes in two halves of its rows.
+# The other device's sums of the first are there when its own begin, and those of the second come
+# meanwhile; of the whole the first tiles would wait for all of it.
+_WHOLE_ELEMENTS = 8 << 20
 
 
 def bounds(extent: int, parts: int, what: str) -> list[int]:
@@ -163,13 +162,12 @@ class SplitStep:
         return self.exchanges and len(self.weights.parts) > 2
 
     @property
-    def piece_rows(self) -> int:
-        """Rows of the pieces that products with sums are made in: whole tiles."""
-        if not self.exchanges or self.combines:
+    def rows_at_once(self) -> int:
+        """Rows that are multiplied at a time: of halves whole tiles."""
+        adds = self.exchanges and not self.combines
+        if not adds or self.m * self.weights.of_n[1] <= _WHOLE_ELEMENTS:
             return self.m
-        columns = self.weights.of_n[1]
-        pieces = min(-(-self.m * columns // _PIECE_ELEMENTS), _MOST_PIECES)
-        return -(-self.m // (pieces * _BLOCK)) * _BLOCK
+        return -(-self.m // (2 * _BLOCK)) * _BLOCK
 
     def place(self, part: int) -> SplitPlace:
         """How a device's memory for the pass lies."""
@@ -210,7 +208,7 @@ class SplitStep:
         for step in range(1 if self.exchanges else count, count + 1):
             program += [
                 self._product(places, weights, memory, part, (part + step) % count, first)
-                for first in range(0, self.m, self.piece_rows)
+                for first in range(0, self.m, self.rows_at_once)
                 for part in range(count)
             ]
         if self.combines:
@@ -241,7 +239,7 @@ class SplitStep:
         first: int,
     ) -> Op:
         there, own = places[owner], part == owner
-        rows = slice(first, min(first + self.piece_rows, self.m))
+        rows = slice(first, min(first + self.rows_at_once, self.m))
         y = there.y(memory[owner])[rows]
         sums = there.sums(memory[owner], part)[rows] if self.exchanges else y
         adds = self.exchanges and not self.combines and own
