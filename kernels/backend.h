@@ -130,9 +130,6 @@ struct Bindings {
   // Marks of runs that were launched before this one, on any stream of backends that make marks: it
   // begins on the device when they are set. The host does not wait.
   std::vector<std::shared_ptr<Mark>> after;
-  // Likewise, of runs on other devices, where of this one nothing but the first op's C has to be
-  // behind them: it may begin before, as far as it does not read C, and ends behind them.
-  std::vector<std::shared_ptr<Mark>> after_of_c;
   std::vector<MarkBehind> marks;  // by their ops, ascending; empty: nobody waits
 };
 

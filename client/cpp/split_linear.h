@@ -139,17 +139,12 @@ class SplitBatch {
   struct Place {
     std::vector<Buffer> memory;  // what the tensors lie in: x's, y's, the others'
     Tensor x, y;
-    Operand a;  // x as the product takes it
-    // kRows: [(D - 1) * m, columns of y] of two devices, where the other one stores its sums; of
-    // more [D * m, columns of y], where every device does.
-    Tensor sums;
-    Tensor positions, weights;  // of Combine, of more than two
+    Operand a;    // x as the product takes it
+    Tensor sums;  // kRows: [D * m, columns of y]: every device's, which it stores here
+    Tensor positions, weights;  // of Combine
   };
 
   const Place& place(int at) const { return places_[static_cast<size_t>(at)]; }
-  // The product of a device's x with its part of the weight for the columns of `owner`, of rows
-  // [first, first + rows).
-  void AddProduct(OpList& ops, int at, int owner, int64_t first, int64_t rows) const;
   absl::Status MakePlan();
   absl::Status CheckX(absl::string_view x) const;
   // Puts a device's columns of y where they belong in [m, n].

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int64_t kSplitBlock = 128;
 constexpr int64_t kMostElements = int64_t{1} << 60;
-// Of what a device sums: two rounds of a GPU's tiles. A larger one goes in two halves of its rows.
-// The other device's sums of the first are there when its own begin, and those of the second come
-// meanwhile; of the whole the first tiles would wait for all of it.
-constexpr int64_t kWholeElements = int64_t{8} << 20;
 constexpr ScaleGranularity kOfX = ScaleGranularity::kBlock1x128;
 constexpr ScaleGranularity kOfWeight = ScaleGranularity::kBlock128x128;
 
@@ -109,20 +105,6 @@ class Maker {
   Session& session_;
   absl::Status status_;
 };
-
-Operand RowsOf(Operand operand, int64_t first, int64_t rows) {
-  operand.values = operand.values.Slice(0, first, rows);
-  if (operand.granularity != ScaleGranularity::kNone) {
-    operand.scales = operand.scales.Slice(0, first, rows);
-  }
-  return operand;
-}
-
-// Rows that are summed at a time: of halves whole tiles.
-int64_t RowsAtOnce(int64_t m, int64_t columns) {
-  if (m * columns <= kWholeElements) return m;
-  return (m + 2 * kSplitBlock - 1) / (2 * kSplitBlock) * kSplitBlock;
-}
 
 }  // namespace
 
@@ -236,10 +218,7 @@ absl::StatusOr<SplitBatch> SplitLinear::Prepare(int64_t m) const {
       const Tensor room = maker.Make(device, DType::kF32, ScalesRoom(of_x, kOfX), place.memory);
       if (maker.status().ok()) place.a = Operand(values, kOfX, ScalesIn(room, of_x, kOfX));
     }
-    if (sums && devices() == 2) {
-      place.sums = maker.Make(device, y_dtype_, {m, columns}, place.memory);
-    } else if (sums &&
-               maker.status().ok()) {  // the server has taken m, so there is memory for these
+    if (sums && maker.status().ok()) {  // the server has taken m, so there is memory for these
       std::vector<int32_t> positions;
       for (int64_t row = 0; row < m; ++row) {
         for (int64_t i = 0; i < devices(); ++i) {
@@ -266,46 +245,24 @@ void SplitBatch::AddQuantize(OpList& ops) const {
   }
 }
 
-void SplitBatch::AddProduct(OpList& ops, int at, int owner, int64_t first, int64_t rows) const {
-  const SplitLinear::Part& part = layer_->parts_[owner];
-  const Place& there = places_[owner];
-  const int devices = layer_->devices();
-  const bool own = at == owner;
-  Matmul product{.a = RowsOf(places_[at].a, first, rows),
-                 .b = layer_->WeightFor(at, part.n_begin, part.n_end),
-                 .d = there.y.Slice(0, first, rows),
-                 .bias = own && layer_->has_bias_ ? part.bias.tensor() : Tensor(),
-                 .activation = layer_->activation_};
-  if (layer_->split_ == Split::kRows && devices == 2) {
-    const Tensor other = there.sums.Slice(0, first, rows);
-    if (own) {
-      product.c = other;
-      product.beta = 1;
-    } else {
-      product.d = other;
-    }
-  } else if (layer_->split_ == Split::kRows && devices > 2) {
-    product.d = there.sums.Slice(0, at * m_ + first, rows);
-  }
-  ops.Add(product);
-}
-
 // A product that another device sums is stored there, and so travels while it is computed. Those
-// come first: by the end of a device's own product the others' have arrived. One other's is what
-// its own product adds.
+// come first: by the end of a device's own product the others' have arrived.
 void SplitBatch::AddProduct(OpList& ops) const {
   const int devices = layer_->devices();
   const bool sums = layer_->split_ == Split::kRows && devices > 1;
-  const int64_t columns = layer_->parts_[0].n_end - layer_->parts_[0].n_begin;
-  const int64_t rows = sums && devices == 2 ? RowsAtOnce(m_, columns) : m_;
+  const auto add = [&](int at, int owner) {
+    const SplitLinear::Part& part = layer_->parts_[owner];
+    const Place& there = places_[owner];
+    ops.Add(Matmul{.a = places_[at].a,
+                   .b = layer_->WeightFor(at, part.n_begin, part.n_end),
+                   .d = sums ? there.sums.Slice(0, at * m_, m_) : there.y,
+                   .bias = at == owner && layer_->has_bias_ ? part.bias.tensor() : Tensor(),
+                   .activation = layer_->activation_});
+  };
   for (int step = sums ? 1 : devices; step <= devices; ++step) {
-    for (int64_t first = 0; first < m_; first += rows) {
-      for (int at = 0; at < devices; ++at) {
-        AddProduct(ops, at, (at + step) % devices, first, std::min(rows, m_ - first));
-      }
-    }
+    for (int at = 0; at < devices; ++at) add(at, (at + step) % devices);
   }
-  if (!sums || devices == 2) return;
+  if (!sums) return;
   for (const Place& place : places_) {
     ops.Add(Combine{place.sums, place.positions, place.weights, place.y});
   }

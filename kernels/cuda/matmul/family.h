@@ -29,12 +29,6 @@ struct MatmulArgs {
   std::optional<GatedArgs> gate;
 };
 
-// When C is there: once a word of the device's, which counts up and around, has come to `round`.
-struct RoundOfC {
-  const uint32_t* rounds = nullptr;
-  uint32_t round = 0;
-};
-
 // All launches of one matmul, for the memory that they were made for. May be queued any number of
 // times, by several threads.
 class PreparedMatmul {
@@ -43,11 +37,6 @@ class PreparedMatmul {
   // On `stream` of the current device. `overlap`: the first kernel may start under the end of
   // what is in front of it, which is a kernel.
   virtual absl::Status Launch(bool overlap, cudaStream_t stream) const = 0;
-  // Whether its kernel can wait for C by itself, where it reads it; and its launch then.
-  virtual bool awaits_c() const { return false; }
-  virtual absl::Status LaunchBeforeC(const RoundOfC&, bool /*overlap*/, cudaStream_t) const {
-    return absl::UnimplementedError("this kernel reads C when it begins");
-  }
 };
 
 enum class Standing : uint8_t {

@@ -27,27 +27,6 @@ class TmaMatmul final : public PreparedMatmul {
   }
 
   absl::Status Launch(bool overlap, cudaStream_t stream) const override {
-    const absl::Status copied = LaunchCopies(overlap, stream);
-    if (!copied.ok() || overlap) {
-      return copied.ok() ? cuda::Launch(variant_, launch_, stream) : copied;
-    }
-    StreamLaunch alone = launch_;
-    alone.programmatic = false;
-    return cuda::Launch(variant_, alone, stream);
-  }
-  bool awaits_c() const override { return launch_.args.beta != 0; }
-  absl::Status LaunchBeforeC(const RoundOfC& c, bool overlap, cudaStream_t stream) const override {
-    if (absl::Status copied = LaunchCopies(overlap, stream); !copied.ok()) return copied;
-    StreamLaunch early = launch_;
-    early.programmatic = overlap;
-    early.c_rounds = c.rounds;
-    early.c_round = c.round;
-    return cuda::Launch(variant_, early, stream);
-  }
-
- private:
-  // Of operands and scales; behind one the kernel may overlap.
-  absl::Status LaunchCopies(bool& overlap, cudaStream_t stream) const {
     if (!operands_.empty()) {
       const auto launch =
           operands_[0].element_bytes == 4 ? LaunchOperandParts : LaunchOperandCopies;
@@ -62,9 +41,13 @@ class TmaMatmul final : public PreparedMatmul {
       if (code != cudaSuccess) return ToStatus(code, "copying scales");
       overlap = true;
     }
-    return absl::OkStatus();
+    if (overlap) return cuda::Launch(variant_, launch_, stream);
+    StreamLaunch alone = launch_;
+    alone.programmatic = false;
+    return cuda::Launch(variant_, alone, stream);
   }
 
+ private:
   const GemmVariant variant_;
   StreamLaunch launch_;
   const std::vector<OperandCopyArgs> operands_;

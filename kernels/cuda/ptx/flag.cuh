@@ -21,13 +21,4 @@ __device__ __forceinline__ void TakeFlag(uint32_t* flag) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(flag) : "memory");
 }
 
-// Waits until a word that counts up and around, and that another device or the host may write, has
-// come to `round`.
-__device__ __forceinline__ void AwaitRound(const uint32_t* rounds, uint32_t round) {
-  uint32_t seen;
-  do {
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(rounds) : "memory");
-  } while (static_cast<int32_t>(seen - round) < 0);
-}
-
 }  // namespace gemmd::kernels::cuda::ptx

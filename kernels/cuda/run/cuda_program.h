@@ -102,16 +102,16 @@ struct RunContext {
     kRun,       // another run's: it writes what this one may read
     kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
   } front = Front::kOther;
-  PeerSends* sends = nullptr;      // of the stream; null while a graph is recorded
-  std::optional<RoundOfC> c = {};  // that the first op's kernel is to wait for
+  PeerSends* sends = nullptr;  // of the stream; null while a graph is recorded
+  bool awaits = false;  // between the front and the first op marks are waited for by a kernel
 
   bool IsDispatched(size_t op) const {
     return op < launches.dispatched.size() && launches.dispatched[op];
   }
   bool IsIndependent(size_t op) const {
     if (op == 0 && front == Front::kOwnBegin) return true;
-    // What the first op waits for may be what this one has to be behind, too.
-    if (op == 1 && c) return false;
+    // That kernel's end is waited for by the first op's alone.
+    if (op == 1 && awaits) return false;
     return op < launches.independent.size() && launches.independent[op];
   }
 };
@@ -181,9 +181,6 @@ class CudaProgram final : public Program {
   // graph such a copy knows the other's allocation, not its address alone: once that is freed the
   // driver may refuse the graph's launch, or crash in it. Such a program is launched op by op.
   bool CopiesAcross(SlotAddresses slots) const;
-
-  // Whether its first op's kernel can wait for C by itself (RunContext::c).
-  bool AwaitsC(const Launches& launches) const;
 
   // What a graph of it on this memory is known by. The slots were checked.
   GraphKey KeyOf(SlotAddresses slots, std::byte* scratch) const;

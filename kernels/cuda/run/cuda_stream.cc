@@ -143,27 +143,23 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  status = AwaitMarks(flight, launches.get());
+  status = AwaitMarks(flight);
   if (!status.ok()) return status;
   return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
 }
 
-bool CudaStream::MayAwaitC(const Flight& flight) const {
-  const auto& marks = flight.bindings.after_of_c;
-  return !marks.empty() && AreElsewhere(marks, ordinal_) && CanSignal();
-}
-
-absl::Status CudaStream::AwaitMarks(Flight& flight, const Launches* launches) {
-  const Bindings& bindings = flight.bindings;
-  absl::Status status = fence_.Check(WaitForMarks(bindings.after, stream_), kWaiting);
-  if (!status.ok() || bindings.after_of_c.empty()) return status;
-  if (launches == nullptr || !MayAwaitC(flight) || !flight.code().AwaitsC(*launches)) {
-    return fence_.Check(WaitForMarks(bindings.after_of_c, stream_), kWaiting);
-  }
-  absl::StatusOr<RoundOfC> c = c_rounds_.Await(bindings.after_of_c);
-  if (!c.ok()) return fence_.Check(c.status());
-  flight.c = *c;
-  return absl::OkStatus();
+absl::Status CudaStream::AwaitMarks(Flight& flight) {
+  const auto& marks = flight.bindings.after;
+  // A mark of this GPU may be behind a kernel that has yet to get an SM.
+  flight.awaits =
+      flight.graph == nullptr && GoesOn(flight) && AreElsewhere(marks, ordinal_) && CanSignal();
+  if (!flight.awaits) return fence_.Check(WaitForMarks(marks, stream_), kWaiting);
+  const absl::StatusOr<cudaStream_t> waits = rounds_.Begin();
+  if (!waits.ok()) return fence_.Check(waits.status());
+  absl::Status status = fence_.Check(WaitForMarks(marks, *waits), kWaiting);
+  // Else the stream would wait for that behind the kernel.
+  if (status.ok()) status = fence_.Check(sends_.Await(flight.sends, *waits));
+  return status.ok() ? fence_.Check(rounds_.Await(stream_)) : status;
 }
 
 absl::StatusOr<cudaStream_t> CudaStream::BehindOps(const Flight& flight, bool all) {
@@ -216,8 +212,7 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   const bool first = IsFirst();
   const bool stamped = flight.takes_stamps() && (first || flight.lets_host_keep_ahead());
   const bool chained = stamped && !first;
-  // A graph's kernel waits for the same in each replay.
-  bool capture = !chained && code.capturable() && !MayAwaitC(flight);
+  bool capture = !chained && code.capturable();
   GraphKey key;
   if (capture) {
     key = code.KeyOf(flight.bindings.slots, scratch_);
@@ -346,7 +341,7 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
   flight.events.reserve(count);
   // Its time does not count what it waits for other streams, unless it may start under the end of
   // the one in front: an event of its own between the two would keep it from that.
-  flight.follows = Follows(flight) && (!flight.waits() || GoesOn(flight));
+  flight.follows = Follows(flight) && (flight.bindings.after.empty() || GoesOn(flight));
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;
@@ -366,7 +361,7 @@ absl::Status CudaStream::Record(Flight& flight, size_t event, cudaStream_t strea
 // A part of a split program does where the one in front of it ended: waits are all that lies
 // between, and its first kernel's start need not be added to theirs.
 bool CudaStream::GoesOn(const Flight& flight) const {
-  return ends_with_kernel_ && flight.stamps == nullptr && flight.waits();
+  return ends_with_kernel_ && flight.stamps == nullptr && !flight.bindings.after.empty();
 }
 
 RunContext::Front CudaStream::FrontOf(const Flight& flight) const {
@@ -380,7 +375,7 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
   const RunContext context{flight.bindings.slots, launches, scratch_,
                            flight.io_data(),      stream_,  flight.bindings.outputs,
-                           FrontOf(flight),       &sends_,  flight.c};
+                           FrontOf(flight),       &sends_,  flight.awaits};
   const size_t count = code.steps().size();
   size_t event = 0;
   absl::Status status = fence_.Check(sends_.Await(flight.sends, stream_));

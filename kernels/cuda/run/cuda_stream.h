@@ -18,7 +18,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -29,11 +28,11 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device/fence.h"
 #include "kernels/cuda/memory/pinned.h"
-#include "kernels/cuda/run/c_rounds.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/cuda/run/event_pool.h"
 #include "kernels/cuda/run/graph.h"
 #include "kernels/cuda/run/graph_cache.h"
+#include "kernels/cuda/run/mark_rounds.h"
 #include "kernels/cuda/run/peer_sends.h"
 #include "kernels/cuda/run/run_stamps.h"
 #include "kernels/cuda/run/stamp_pool.h"
@@ -91,7 +90,7 @@ class CudaStream final : public Stream {
     bool follows = false;                // the start is the end of the program before it
     int sends = 0;                       // results, by sends_
     bool begins = false;                 // by a kernel of its own; of a graph that is a node
-    std::optional<RoundOfC> c;           // that its first kernel waits for
+    bool awaits = false;                 // marks, by a kernel in front of its first
     bool waited_for = false;             // by LaunchAndWait's caller: nothing holds its answer
 
     // How it shows: by stamps, or by an event.
@@ -105,7 +104,6 @@ class CudaStream final : public Stream {
     // Whether it takes about as long as the run before it: one that is still to become a graph, or
     // that could not, goes as fast as the host launches.
     bool steady() const { return way == LaunchWay::kGraph || !code().capturable(); }
-    bool waits() const { return !bindings.after.empty() || !bindings.after_of_c.empty(); }
     bool often() const { return bindings.signal != nullptr; }  // an armed plan's, which is rung
     bool brief() const;         // its end is looked for, and not slept for
     bool takes_stamps() const;  // rather than events
@@ -138,10 +136,8 @@ class CudaStream final : public Stream {
   // CANCELLED when nothing more of it is to be given to the device.
   absl::Status CheckStop(Flight& flight) const;
   absl::Status LaunchGraph(Flight& flight);
-  // Has it wait for what it is to be behind: its stream, or of C its first kernel.
-  absl::Status AwaitMarks(Flight& flight, const Launches* launches);
-  // Whether of C its first kernel may wait, if it can.
-  bool MayAwaitC(const Flight& flight) const;
+  // Has what is launched from here on begin when the marks that it is to be behind are set.
+  absl::Status AwaitMarks(Flight& flight);
   bool GoesOn(const Flight& flight) const;
   RunContext::Front FrontOf(const Flight& flight) const;
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
@@ -201,7 +197,7 @@ class CudaStream final : public Stream {
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;
   PeerSends sends_;            // touched by Launch only, but for Synchronize
-  CRounds c_rounds_;           // touched by Launch only
+  MarkRounds rounds_;          // touched by Launch only
   uint64_t* began_ = nullptr;  // the device's: of the run that told its start last
   double event_share_ = 0;     // seconds; of MeasureEventShare
   int64_t scratch_bytes_ = 0;

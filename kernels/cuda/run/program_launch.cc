@@ -113,11 +113,6 @@ bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
   return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
 }
 
-bool CudaProgram::AwaitsC(const Launches& launches) const {
-  return !tasks_.empty() && tasks_.front().member && !launches.Sends(0) &&
-         launches.matmuls.front()->awaits_c();
-}
-
 absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
   if (task.io_bytes == 0) return absl::OkStatus();
@@ -171,10 +166,8 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
       [&]<class T>(const T& op) {
         if constexpr (std::is_same_v<T, MatmulOp>) {
           if (context.launches.Sends(index)) return LaunchSent(index, context);
-          const PreparedMatmul& matmul = *context.launches.matmuls[task.launch_index];
-          const bool overlap = Overlaps(task, context);
-          return index == 0 && context.c ? matmul.LaunchBeforeC(*context.c, overlap, context.stream)
-                                         : matmul.Launch(overlap, context.stream);
+          return context.launches.matmuls[task.launch_index]->Launch(Overlaps(task, context),
+                                                                     context.stream);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
           return LaunchMove(index, context);
         } else if constexpr (std::is_same_v<T, CopyOp>) {

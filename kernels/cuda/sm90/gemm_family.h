@@ -52,10 +52,6 @@ struct GemmLaunch {
   bool adjusts = false;         // of a kernel that finishes: OnlyAdjusts() or nothing, in registers
   bool rounds = false;          // of a kernel that finishes: nothing but rounding is asked for
   KSplit split;
-  // Of a kernel that finishes: C is written while it multiplies, by another GPU say, and is there
-  // once this word, which counts up and around, has come to `c_round`. Null: C is there.
-  const uint32_t* c_rounds = nullptr;
-  uint32_t c_round = 0;
 };
 
 // One .cu: its configs, and the launch of the i-th. Every config's kernel was given its shared

@@ -113,36 +113,29 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     if constexpr (kFinishes) {
       out.tile = tile;
       const bool shares = !C.alternates && launch.split.parts > 1;
-      PrefetchC<C>(launch, out, shares ? launch.split.chunks[place.k_part] : 0,
+      PrefetchC<C>(out, shares ? launch.split.chunks[place.k_part] : 0,
                    shares ? launch.split.chunks[place.k_part + 1] : out.kChunks);
     }
   };
   const auto store = [&](const Tile& tile, bool rehearsal) {
     out.tile = tile;
     out.AwaitScales();
-    Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
     if (C.alternates || launch.split.parts == 1) {
       if constexpr (C.scales_results()) out.scales.ApplyInPlace(result);
-      if constexpr (!kFinishes) {
-        StoreWhole<C>(launch, smem, out, result);
-      } else if constexpr (!kFinishesEither<C>) {
+      if constexpr (kFinishes) {
         StoreFinished<C>(launch, smem, out, result);
+      } else {
+        StoreWhole<C>(launch, smem, out, result);
       }
     } else {
+      Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
       if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
       if (share.begin < share.end) {
-        if constexpr (!kFinishes) {
+        if constexpr (kFinishes) {
+          StoreFinishedShare<C>(launch, out, share, thread);
+        } else {
           StoreSum<C>(out, share, launch.split.parts, thread);
-        } else if constexpr (!kFinishesEither<C>) {
-          StoreFinished<C, Sums::kShare>(launch, smem, out, result, share, launch.split.parts,
-                                         thread);
         }
-      }
-    }
-    if constexpr (kFinishes && kFinishesEither<C>) {
-      if (share.begin < share.end) {
-        StoreFinished<C, Sums::kEither>(launch, smem, out, result, share, launch.split.parts,
-                                        thread);
       }
     }
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps

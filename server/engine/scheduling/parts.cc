@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <variant>
 
 #include "absl/container/flat_hash_map.h"
 
@@ -84,34 +83,21 @@ class History {
   absl::flat_hash_map<int, std::vector<Range>> slots_;
 };
 
-// An op of another lane that one has to stay behind.
-struct Front {
-  int op = kNone;
-  bool of_c = false;  // with nothing but the C that it adds
-};
-
-// By op, the last op of each other lane that it has to stay behind; and, where its C has to be
-// behind a later one, that too.
-std::vector<std::vector<Front>> Behind(absl::Span<const Op> ops, absl::Span<const int> lanes,
-                                       int num_lanes) {
-  std::vector<std::vector<Front>> behind(ops.size());
+// By op, the last op of each other lane that it has to stay behind.
+std::vector<std::vector<int>> Behind(absl::Span<const Op> ops, absl::Span<const int> lanes,
+                                     int num_lanes) {
+  std::vector<std::vector<int>> behind(ops.size());
   History history(num_lanes);
-  std::vector<int> last(num_lanes), last_of_c(num_lanes);
+  std::vector<int> last(num_lanes);
   for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
     std::fill(last.begin(), last.end(), kNone);
-    std::fill(last_of_c.begin(), last_of_c.end(), kNone);
-    const auto* const matmul = std::get_if<kernels::MatmulOp>(&ops[i]);
-    const kernels::TensorRef* const c = matmul != nullptr && matmul->c ? &*matmul->c : nullptr;
     kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
-      std::vector<int>& behind_what = &tensor == c ? last_of_c : last;
       history.ForEachBefore(tensor, access, [&](int op) {
-        if (op == kNone || lanes[op] == lanes[i]) return;
-        behind_what[lanes[op]] = std::max(behind_what[lanes[op]], op);
+        if (op != kNone && lanes[op] != lanes[i]) last[lanes[op]] = std::max(last[lanes[op]], op);
       });
     });
-    for (int lane = 0; lane < num_lanes; ++lane) {
-      if (last[lane] != kNone) behind[i].push_back({last[lane]});
-      if (last_of_c[lane] > last[lane]) behind[i].push_back({last_of_c[lane], /*of_c=*/true});
+    for (const int op : last) {
+      if (op != kNone) behind[i].push_back(op);
     }
     kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
       history.Add(tensor, access, i, lanes[i]);
@@ -120,23 +106,10 @@ std::vector<std::vector<Front>> Behind(absl::Span<const Op> ops, absl::Span<cons
   return behind;
 }
 
-// Of a lane's two the later one, which all of the op then waits for.
-void KeepOneOfEach(absl::Span<const int> lanes, std::vector<Front>& fronts) {
-  std::vector<Front> kept;
-  for (const Front& front : fronts) {
-    if (!kept.empty() && lanes[kept.back().op] == lanes[front.op]) {
-      kept.back() = {front.op};
-    } else {
-      kept.push_back(front);
-    }
-  }
-  fronts = std::move(kept);
-}
-
 // Of ops that others wait for: which may be followed by more of their part. Those behind which a
 // few of the lane's ops come, and then one that waits, or one that ends its part, or the end.
 std::vector<bool> GoOn(absl::Span<const int> lanes, const std::vector<bool>& awaited,
-                       const std::vector<std::vector<Front>>& behind,
+                       const std::vector<std::vector<int>>& behind,
                        const std::vector<bool>& marks) {
   std::vector<bool> go_on(lanes.size());
   std::vector<int> run(marks.size());  // by lane: its ops up to the next part
@@ -154,17 +127,16 @@ std::vector<bool> GoOn(absl::Span<const int> lanes, const std::vector<bool>& awa
 std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> lanes,
                                 const std::vector<bool>& marks) {
   const int num_lanes = lanes.empty() ? 0 : *std::max_element(lanes.begin(), lanes.end()) + 1;
-  std::vector<std::vector<Front>> behind = Behind(ops, lanes, num_lanes);
+  std::vector<std::vector<int>> behind = Behind(ops, lanes, num_lanes);
   std::vector<bool> awaited(ops.size());
   // What a lane has waited for once, the rest of it is behind as well.
   std::vector<std::vector<int>> passed(num_lanes, std::vector<int>(num_lanes, kNone));
   for (size_t i = 0; i < ops.size(); ++i) {
     std::vector<int>& seen = passed[lanes[i]];
-    std::erase_if(behind[i], [&](const Front& front) { return front.op <= seen[lanes[front.op]]; });
-    KeepOneOfEach(lanes, behind[i]);
-    for (const Front& front : behind[i]) {
-      awaited[front.op] = true;
-      seen[lanes[front.op]] = front.op;
+    std::erase_if(behind[i], [&](int op) { return op <= seen[lanes[op]]; });
+    for (const int op : behind[i]) {
+      awaited[op] = true;
+      seen[lanes[op]] = op;
     }
   }
   const std::vector<bool> go_on = GoOn(lanes, awaited, behind, marks);
@@ -176,10 +148,7 @@ std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> 
     if (part == kNone || !behind[i].empty()) {
       part = static_cast<int>(parts.size());
       parts.push_back({.lane = lanes[i]});
-      for (const Front& front : behind[i]) {
-        parts[part].after.push_back(place_of[front.op]);
-        parts[part].after.back().of_c = front.of_c;
-      }
+      for (const int op : behind[i]) parts[part].after.push_back(place_of[op]);
       std::sort(parts[part].after.begin(), parts[part].after.end());
     }
     if (awaited[i]) {

@@ -24,9 +24,6 @@ struct OpRun {
   struct Before {
     int part = 0;
     int awaited = 0;  // its place in that part's `awaited`
-    // Nothing of the part but what its first op adds, a matmul's C, has to be behind it: the op may
-    // begin before.
-    bool of_c = false;
     friend auto operator<=>(const Before&, const Before&) = default;
   };
   std::vector<Before> after;  // ascending; one of each lane at most

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/engine/scheduling/placement.h"
@@ -60,14 +59,6 @@ absl::StatusOr<Places> PlaceOps(absl::Span<const Op> ops, const SlotTable& slots
   return places;
 }
 
-// A kernel that waits for its C has the device's SMs meanwhile. What it waits for may be behind a
-// kernel of the device's other lane, which would never get one.
-bool HasSeveralLanesOfADevice(const Places& places) {
-  absl::flat_hash_set<const Device*> devices;
-  for (const OpPlace& op : places.ops) devices.insert(op.device);
-  return places.lanes.size() > devices.size();
-}
-
 // The part that runs `run`, compiled.
 absl::StatusOr<SplitProgram::Part> CompilePart(Tenant& tenant, absl::Span<const Op> ops,
                                                const Places& places, OpRun run) {
@@ -98,11 +89,6 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
                                                                           const SlotTable& slots) {
   GEMMD_ASSIGN_OR_RETURN(auto places, PlaceOps(ops, slots));
   std::vector<OpRun> runs = CutIntoParts(ops, places.lane_of, places.marks);
-  if (HasSeveralLanesOfADevice(places)) {
-    for (OpRun& run : runs) {
-      for (OpRun::Before& before : run.after) before.of_c = false;
-    }
-  }
   if (runs.size() > kMostParts) {
     return absl::InvalidArgumentError(
         absl::StrCat("the program's devices would have to wait for each other so often that it "

@@ -120,8 +120,7 @@ void SplitRun::Submit(int index) {
     parts_[index].job = job;
     for (const OpRun::Before& before : part.after) {
       const auto& set = parts_[before.part].marks;
-      if (set.empty()) continue;
-      (before.of_c ? job->bindings.after_of_c : job->bindings.after).push_back(set[before.awaited]);
+      if (!set.empty()) job->bindings.after.push_back(set[before.awaited]);
     }
   }
   if (refused.ok()) refused = part.lane->Submit(job);

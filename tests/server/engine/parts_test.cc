@@ -137,35 +137,6 @@ TEST(PartsTest, ManyOpsBehindWhatIsAwaitedAreAPartOfTheirOwn) {
   EXPECT_THAT(parts[0].awaited, ElementsAre(0));
 }
 
-// D of slot 3 = A . B + C, of slots 0 to 2.
-kernels::MatmulOp Added() {
-  return {.a = {.values = At(0)}, .b = {.values = At(1)}, .d = At(3), .c = At(2), .beta = 1};
-}
-
-TEST(PartsTest, AMatmulWhoseCAloneComesFromAnotherLaneMayBeginBefore) {
-  const std::vector<OpRun> parts = CutIntoParts(std::vector<Op>{FillOp{At(2)}, Added()}, {0, 1});
-  ASSERT_THAT(parts, SizeIs(2));
-  EXPECT_THAT(parts[1].after, ElementsAre(Before{0, 0, /*of_c=*/true}));
-}
-
-TEST(PartsTest, AMatmulWhoseOtherOperandsComeFromThereMayNot) {
-  for (const int other : {0, 1, 3}) {
-    for (const auto& [first, second] : {std::pair(other, 2), std::pair(2, other)}) {
-      const std::vector<Op> ops = {FillOp{At(first)}, FillOp{At(second)}, Added()};
-      const std::vector<OpRun> parts = CutIntoParts(ops, {0, 0, 1});
-      EXPECT_THAT(parts.back().after, ElementsAre(Before{0, 0})) << first << ' ' << second;
-      EXPECT_THAT(parts[0].awaited, ElementsAre(1));
-    }
-  }
-}
-
-// What the lane waited for before does not count again.
-TEST(PartsTest, WhatAMatmulsOtherOperandsWaitedForBeforeLeavesItsC) {
-  const std::vector<Op> ops = {FillOp{At(0)}, CopyOp{At(0), At(4)}, FillOp{At(2)}, Added()};
-  const std::vector<OpRun> parts = CutIntoParts(ops, {0, 1, 0, 1});
-  EXPECT_THAT(parts.back().after, ElementsAre(Before{2, 0, /*of_c=*/true}));
-}
-
 // Each lane waits for what it needs of the part, and for no more.
 TEST(PartsTest, APartMayHaveSeveralThatAreAwaited) {
   const std::vector<Op> ops = {FillOp{At(0)}, FillOp{At(4)}, FillOp{At(1)}, CopyOp{At(0), At(2)},
@@ -243,9 +214,9 @@ std::set<int> OpsBefore(const std::vector<OpRun>& parts, int part) {
     look.pop_back();
     if (!seen.insert({at, over}).second) continue;
     for (int i = 0; i < over; ++i) before.insert(parts[at].ops[i]);
-    for (const Before& before_it : parts[at].after) {
-      EXPECT_LT(before_it.part, at);  // so nothing waits in a circle
-      look.emplace_back(before_it.part, parts[before_it.part].awaited[before_it.awaited] + 1);
+    for (const auto& [one, awaited] : parts[at].after) {
+      EXPECT_LT(one, at);  // so nothing waits in a circle
+      look.emplace_back(one, parts[one].awaited[awaited] + 1);
     }
     for (int i = at - 1; i >= 0; --i) {
       if (parts[i].lane != parts[at].lane) continue;

@@ -146,34 +146,6 @@ TEST_P(SplitRunTest, AFewOpsBehindWhatIsAwaitedAreLaunchedWithItWhereThereAreMar
   EXPECT_THAT(outcomes_[0]->op_devices, ElementsAre("fake:0", "fake:0", "fake:1"));
 }
 
-// The other device's sums: the product that adds them may begin before they are there.
-TEST_P(SplitRunTest, WhatComesAsCIsWaitedForByTheMatmulAlone) {
-  const auto product = [&](const Handle& a, const Handle& d) {
-    return kernels::MatmulOp{.a = {.values = At(a)}, .b = {.values = At(a)}, .d = At(d)};
-  };
-  kernels::MatmulOp adds = product(near_, near_too_);
-  kernels::MatmulOp sends = product(far_, far_too_);
-  sends.d.slot = At(near_too_).slot;
-  sends.d.offset_bytes = 512;
-  adds.c = sends.d;
-  adds.beta = 1;
-  Submit({sends, adds});
-  if (marks()) {
-    ASSERT_EQ(device_.pending(), 1);
-    const FakeDevice::Launched sent = other_device_.TakeOne();
-    const FakeDevice::Launched own = device_.TakeOne();
-    ASSERT_THAT(sent.bindings.marks, SizeIs(1));
-    EXPECT_THAT(own.bindings.after, IsEmpty());
-    EXPECT_THAT(own.bindings.after_of_c, ElementsAre(sent.bindings.marks[0].mark));
-    for (const FakeDevice::Launched* one : {&sent, &own}) {
-      std::move(const_cast<FakeDevice::Launched*>(one)->done)({.started = absl::Now()});
-    }
-  }
-  CompleteAll();
-  ASSERT_THAT(outcomes_, SizeIs(1));
-  EXPECT_TRUE(outcomes_[0]->result.status.ok()) << outcomes_[0]->result.status;
-}
-
 // Each waits for the op that it needs, by a mark of its own.
 TEST_P(SplitRunTest, APartThatTwoWaitForIsLaunchedOnceWhereThereAreMarks) {
   Submit({FillOp{At(near_), 1}, FillOp{At(near_too_), 2}, CopyOp{At(near_), At(far_)},

@@ -220,7 +220,7 @@ class SplitLinear(Linear, in_parts=True):
             for place, device in zip(places, self.devices, strict=True):
                 size = place.size_bytes
                 memory.append(self.session.create_buffer(size, device=device, label="activations"))
-                if step.combines:
+                if step.exchanges:
                     positions = step.positions().reshape(-1)
                     memory[-1].upload(positions.view(np.uint8), place.starts["positions"])
                     ones = np.ones(positions.size, np.float32)

@@ -146,7 +146,7 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
       out.FetchScales(tile);
       if constexpr (kFinishes) {
         out.tile = tile;
-        PrefetchC<C>(launch, out, 0, out.kChunks);
+        PrefetchC<C>(out, 0, out.kChunks);
       }
     }
     if constexpr (C.promotes()) {

@@ -258,69 +258,29 @@ TEST_F(PeerSendsGpuTest, AKernelBehindAMarkWaitsForItHoweverEarlyItMayStart) {
   }
 }
 
-// By the kernel itself, where it reads C: what it adds is what came, however late that was.
-TEST_F(PeerSendsGpuTest, AProductAddsWhatComesWhileItMultiplies) {
-  constexpr Size kFew = {16, 4096, 4096};
-  constexpr Size kOdd = {130, 515, 1024};     // rows of D begin anywhere
-  constexpr Size kMany = {4096, 3584, 1024};  // several tiles a CTA
-  for (const Size& size : {kSmall, kFew, kOdd, kWhole, kMany}) {
-    auto a = Random(0, size.m * size.k), b = Random(0, size.n * size.k);
-    auto own_a = Random(1, size.m * size.k), own_b = Random(1, size.n * size.k);
-    auto sums = On(1, size.d_bytes()), y = On(1, size.d_bytes()), wanted = On(1, size.d_bytes());
-    MatmulOp adds = Product(size, 0, 1, 3);
-    adds.c = Dense(2, DType::kBF16, MakeDims({size.m, size.n}));
-    adds.beta = 1;
-    const auto other = Compile(0, {Product(size, 0, 1, 2), Product(size, 0, 1, 2)});
-    const auto own = Compile(1, {adds, Copy(size.d_bytes(), 3, 4)});
-    auto copied = On(1, size.d_bytes());
-    const auto bindings = [&](const Memory& d) {
-      return Bindings{.slots = {own_a->address(), own_b->address(), sums->address(), d.address(),
-                                copied->address()}};
-    };
-    for (int run = 0; run < 12; ++run) {
-      for (Memory* memory : {sums.get(), y.get(), copied.get()}) {
-        ASSERT_TRUE(memory->CopyIn(0, std::vector<std::byte>(size.d_bytes())).ok());
-      }
-      const std::shared_ptr<Mark> mark = *gpus_[0]->MakeMark();
-      Launch(0, other,
-             {.slots = {a->address(), b->address(), sums->address()}, .marks = {{1, mark}}});
-      Bindings early = bindings(*y);
-      early.after_of_c = {mark};
-      Launch(1, own, std::move(early));
-      AwaitAll();
-      if (run == 0) {
-        Launch(1, own, bindings(*wanted));
-        AwaitAll();
-      }
-      ASSERT_TRUE(Contents(*y) == Contents(*wanted)) << "m=" << size.m << " run " << run;
-      ASSERT_TRUE(Contents(*copied) == Contents(*wanted)) << "m=" << size.m << " run " << run;
-    }
-  }
-}
-
-// Its SMs may be what the mark's run has yet to get: there the stream waits.
-TEST_F(PeerSendsGpuTest, AMarkOfTheSameGpuIsWaitedForByTheStream) {
+// Of one of the same GPU, whose run may have yet to get SMs, it is the stream that waits.
+TEST_F(PeerSendsGpuTest, AKernelBehindAMarkOfItsOwnGpuWaitsForIt) {
   auto a = Random(0, kWhole.m * kWhole.k), b = Random(0, kWhole.n * kWhole.k);
-  auto sums = On(0, kWhole.d_bytes()), y = On(0, kWhole.d_bytes()), twice = On(0, kWhole.d_bytes());
+  auto near = On(0, kWhole.d_bytes()), there = On(0, kWhole.d_bytes());
+  auto taken = On(0, kWhole.d_bytes()), other = On(0, kWhole.d_bytes());
   streams_.push_back(gpus_[0]->CreateStream({}));
-  MatmulOp adds = Product(kWhole, 0, 1, 3);
-  adds.c = Dense(2, DType::kBF16, MakeDims({kWhole.m, kWhole.n}));
-  adds.beta = 1;
-  const auto own = Compile(0, {adds});
-  const std::vector<Op> four(4, Product(kWhole, 0, 1, 2));
-  const auto other = Compile(0, four);
-  for (int run = 0; run < 5; ++run) {
-    ASSERT_TRUE(sums->CopyIn(0, std::vector<std::byte>(kWhole.d_bytes())).ok());
+  const std::vector<Op> products(4, Product(kWhole, 0, 1, 2));
+  const auto program = Compile(0, products);
+  const auto take = Compile(0, {Copy(kWhole.d_bytes(), 0, 1)});
+  const auto clear = Compile(0, {FillOp{Dense(0, DType::kF32, MakeDims({kWhole.d_bytes() / 4}))}});
+  Launch(0, program, {.slots = {a->address(), b->address(), near->address()}});
+  for (int run = 0; run < 10; ++run) {
+    for (const Memory* memory : {there.get(), taken.get()}) {
+      Launch(2, clear, {.slots = {memory->address()}});
+    }
+    AwaitAll();
     const std::shared_ptr<Mark> mark = *gpus_[0]->MakeMark();
-    Launch(2, other,
-           {.slots = {a->address(), b->address(), sums->address()}, .marks = {{3, mark}}});
-    Launch(0, own,
-           {.slots = {a->address(), b->address(), sums->address(), y->address()},
-            .after_of_c = {mark}});
+    Launch(0, program,
+           {.slots = {a->address(), b->address(), there->address()}, .marks = {{3, mark}}});
+    Launch(2, clear, {.slots = {other->address()}});
+    Launch(2, take, {.slots = {there->address(), taken->address()}, .after = {mark}});
     AwaitAll();
-    Launch(0, own, {.slots = {a->address(), b->address(), sums->address(), twice->address()}});
-    AwaitAll();
-    ASSERT_TRUE(Contents(*y) == Contents(*twice)) << run;
+    ASSERT_TRUE(Contents(*taken) == Contents(*near)) << run;
   }
 }
 

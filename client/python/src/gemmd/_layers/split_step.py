@@ -27,10 +27,6 @@ from gemmd.tensor import Tensor
 Split = Literal["columns", "rows"]
 
 _BLOCK = 128
-# Of what a device sums: two rounds of a GPU's tiles. A larger one goes in two halves of its rows.
-# The other device's sums of the first are there when its own begin, and those of the second come
-# meanwhile; of the whole the first tiles would wait for all of it.
-_WHOLE_ELEMENTS = 8 << 20
 
 
 def bounds(extent: int, parts: int, what: str) -> list[int]:
@@ -78,11 +74,6 @@ def _dense(matrix: Any) -> Any:
     if hasattr(matrix, "contiguous"):  # torch's
         return matrix.contiguous()
     return np.ascontiguousarray(matrix)
-
-
-def _rows_of(operand: Operand, rows: slice) -> Operand:
-    scales = None if operand.scales is None else operand.scales[rows]
-    return Operand(operand.values[rows], scales, operand.granularity)
 
 
 @dataclass(frozen=True)
@@ -154,21 +145,6 @@ class SplitStep:
     def exchanges(self) -> bool:
         return self.weights.split == "rows" and len(self.weights.parts) > 1
 
-    @property
-    def combines(self) -> bool:
-        """Sums of several other devices are added by an op of their own; one other's is what a
-        device's own product adds.
-        """
-        return self.exchanges and len(self.weights.parts) > 2
-
-    @property
-    def rows_at_once(self) -> int:
-        """Rows that are multiplied at a time: of halves whole tiles."""
-        adds = self.exchanges and not self.combines
-        if not adds or self.m * self.weights.of_n[1] <= _WHOLE_ELEMENTS:
-            return self.m
-        return -(-self.m // (2 * _BLOCK)) * _BLOCK
-
     def place(self, part: int) -> SplitPlace:
         """How a device's memory for the pass lies."""
         weights, m = self.weights, self.m
@@ -178,12 +154,10 @@ class SplitStep:
         sizes["y"] = m * widths[part] * self.out_dtype.itemsize
         if weights.parts[part].quantized:
             sizes["a"] = weights.parts[part].room_bytes(m)
-        if self.combines:
+        if self.exchanges:
             count = len(widths)
             sizes["sums"] = count * sizes["y"]
             sizes["positions"] = sizes["ones"] = 4 * m * count
-        elif self.exchanges:
-            sizes["sums"] = sizes["y"]
         *starts, end = starts_of(sizes.values())
         return SplitPlace(self, part, widths, dict(zip(sizes, starts, strict=True)), end)
 
@@ -196,8 +170,7 @@ class SplitStep:
     def program(self, weights: Sequence[Handle], memory: Sequence[Handle]) -> list[Op]:
         """The ops, on one buffer of weights and one of memory a device. A product that another
         device sums is stored there, and so travels while it is computed. Those come first: by the
-        end of a device's own product the others' have arrived. One other's is what its own product
-        adds.
+        end of a device's own product the others' have arrived.
         """
         count = len(memory)
         places = [self.place(part) for part in range(count)]
@@ -207,11 +180,10 @@ class SplitStep:
                 program.append(ops.quantize(place.x(buffer), place.a(buffer)))
         for step in range(1 if self.exchanges else count, count + 1):
             program += [
-                self._product(places, weights, memory, part, (part + step) % count, first)
-                for first in range(0, self.m, self.rows_at_once)
+                self._product(places, weights, memory, part, (part + step) % count)
                 for part in range(count)
             ]
-        if self.combines:
+        if self.exchanges:
             program += [place.combine(buf) for place, buf in zip(places, memory, strict=True)]
         if self.inline:
             program += [ops.read(place.y(buf)) for place, buf in zip(places, memory, strict=True)]
@@ -236,28 +208,17 @@ class SplitStep:
         memory: Sequence[Handle],
         part: int,
         owner: int,
-        first: int,
     ) -> Op:
-        there, own = places[owner], part == owner
-        rows = slice(first, min(first + self.rows_at_once, self.m))
-        y = there.y(memory[owner])[rows]
-        sums = there.sums(memory[owner], part)[rows] if self.exchanges else y
-        adds = self.exchanges and not self.combines and own
+        there = places[owner]
+        d = there.sums(memory[owner], part) if self.exchanges else there.y(memory[owner])
         edges = self.weights.of_n
         begin, end = edges[owner], edges[owner + 1]
-        bias = self.weights.parts[part].bias(weights[part]) if own else None
+        bias = self.weights.parts[part].bias(weights[part]) if part == owner else None
         if bias is not None and self.weights.split == "rows":
             bias = bias[begin:end]
         b = self.weights.operand(weights[part], part, begin, end)
-        return ops.matmul(
-            _rows_of(places[part].a(memory[part]), rows),
-            b,
-            y if adds else sums,
-            c=sums if adds else None,
-            beta=1.0 if adds else 0.0,
-            bias=bias,
-            activation=self.activation,
-        )
+        a = places[part].a(memory[part])
+        return ops.matmul(a, b, d, bias=bias, activation=self.activation)
 
 
 @dataclass(frozen=True)
@@ -294,12 +255,8 @@ class SplitPlace:
         return self.step.weights.parts[self.part].room(memory, self.step.m, self.starts["a"])
 
     def sums(self, memory: Handle, part: int) -> Tensor:
-        """A device's sums of this one's columns, which that one stores here. Of two devices the
-        other one's, whichever is asked for.
-        """
+        """A device's sums of this one's columns, which that one stores here."""
         m = self.step.m
-        if not self.step.combines:
-            return self._at(memory, "sums", (m, self.widths[self.part]), self.step.out_dtype)
         return self._all_sums(memory)[part * m : (part + 1) * m]
 
     def _all_sums(self, memory: Handle) -> Tensor:
