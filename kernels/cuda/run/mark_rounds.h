@@ -1,8 +1,7 @@
-// MarkRounds: a stream's wait for marks of other GPUs between two kernels, which keeps the second
-// one from starting under the end of the first no longer. A second stream waits for the marks and
-// then writes a word; on the stream itself a kernel of one warp looks at that word, which the
-// kernel behind may be in place for. A wait of the stream takes some 2 us though all is there, and
-// the kernel behind it is launched when the one in front has ended.
+// MarkRounds: a stream's wait for marks of other GPUs between two kernels. A second stream waits
+// for the marks and then writes a word. On the stream itself a kernel of one warp, which is in
+// place when the one in front ends, looks at that word and lets the next one start. A wait of the
+// stream takes some 2 us though all is there.
 
 #pragma once
 
@@ -37,8 +36,8 @@ class MarkRounds {
 };
 
 // Queues a kernel that ends when what is in front of it has, and `rounds`, which counts up and
-// around, has come to `round`. It overlaps the end of the kernel in front, and the one behind may
-// overlap its.
+// around, has come to `round`. It overlaps the end of the kernel in front; one behind it takes no
+// SM before that round.
 cudaError_t LaunchAwaitRound(const uint32_t* rounds, uint32_t round, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
