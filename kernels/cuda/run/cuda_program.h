@@ -103,15 +103,12 @@ struct RunContext {
     kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
   } front = Front::kOther;
   PeerSends* sends = nullptr;  // of the stream; null while a graph is recorded
-  bool awaits = false;  // between the front and the first op marks are waited for by a kernel
 
   bool IsDispatched(size_t op) const {
     return op < launches.dispatched.size() && launches.dispatched[op];
   }
   bool IsIndependent(size_t op) const {
     if (op == 0 && front == Front::kOwnBegin) return true;
-    // That kernel's end is waited for by the first op's alone.
-    if (op == 1 && awaits) return false;
     return op < launches.independent.size() && launches.independent[op];
   }
 };

@@ -30,7 +30,6 @@ constexpr int64_t kMinScratchBytes = 1 << 20;
 constexpr size_t kMostNodesOfAnOp =
     6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
 constexpr size_t kStampNodes = 2;
-constexpr char kWaiting[] = "waiting for other streams";
 
 }  // namespace
 
@@ -143,23 +142,9 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  status = AwaitMarks(flight);
+  status = fence_.Check(WaitForMarks(flight.bindings.after, stream_), "waiting for other streams");
   if (!status.ok()) return status;
   return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
-}
-
-absl::Status CudaStream::AwaitMarks(Flight& flight) {
-  const auto& marks = flight.bindings.after;
-  // A mark of this GPU may be behind a kernel that has yet to get an SM.
-  flight.awaits =
-      flight.graph == nullptr && GoesOn(flight) && AreElsewhere(marks, ordinal_) && CanSignal();
-  if (!flight.awaits) return fence_.Check(WaitForMarks(marks, stream_), kWaiting);
-  const absl::StatusOr<cudaStream_t> waits = rounds_.Begin();
-  if (!waits.ok()) return fence_.Check(waits.status());
-  absl::Status status = fence_.Check(WaitForMarks(marks, *waits), kWaiting);
-  // Else the stream would wait for that behind the kernel.
-  if (status.ok()) status = fence_.Check(sends_.Await(flight.sends, *waits));
-  return status.ok() ? fence_.Check(rounds_.Await(stream_)) : status;
 }
 
 absl::StatusOr<cudaStream_t> CudaStream::BehindOps(const Flight& flight, bool all) {
@@ -375,7 +360,7 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
   const RunContext context{flight.bindings.slots, launches, scratch_,
                            flight.io_data(),      stream_,  flight.bindings.outputs,
-                           FrontOf(flight),       &sends_,  flight.awaits};
+                           FrontOf(flight),       &sends_};
   const size_t count = code.steps().size();
   size_t event = 0;
   absl::Status status = fence_.Check(sends_.Await(flight.sends, stream_));

@@ -32,7 +32,6 @@
 #include "kernels/cuda/run/event_pool.h"
 #include "kernels/cuda/run/graph.h"
 #include "kernels/cuda/run/graph_cache.h"
-#include "kernels/cuda/run/mark_rounds.h"
 #include "kernels/cuda/run/peer_sends.h"
 #include "kernels/cuda/run/run_stamps.h"
 #include "kernels/cuda/run/stamp_pool.h"
@@ -90,7 +89,6 @@ class CudaStream final : public Stream {
     bool follows = false;                // the start is the end of the program before it
     int sends = 0;                       // results, by sends_
     bool begins = false;                 // by a kernel of its own; of a graph that is a node
-    bool awaits = false;                 // marks, by a kernel in front of its first
     bool waited_for = false;             // by LaunchAndWait's caller: nothing holds its answer
 
     // How it shows: by stamps, or by an event.
@@ -136,8 +134,6 @@ class CudaStream final : public Stream {
   // CANCELLED when nothing more of it is to be given to the device.
   absl::Status CheckStop(Flight& flight) const;
   absl::Status LaunchGraph(Flight& flight);
-  // Has what is launched from here on begin when the marks that it is to be behind are set.
-  absl::Status AwaitMarks(Flight& flight);
   bool GoesOn(const Flight& flight) const;
   RunContext::Front FrontOf(const Flight& flight) const;
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
@@ -197,7 +193,6 @@ class CudaStream final : public Stream {
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;
   PeerSends sends_;            // touched by Launch only, but for Synchronize
-  MarkRounds rounds_;          // touched by Launch only
   uint64_t* began_ = nullptr;  // the device's: of the run that told its start last
   double event_share_ = 0;     // seconds; of MeasureEventShare
   int64_t scratch_bytes_ = 0;

@@ -1,6 +1,5 @@
 #include "kernels/cuda/run/stream_mark.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace gemmd::kernels::cuda {
@@ -10,13 +9,10 @@ namespace {
 // it has been set and waited for, and its event may be recorded again.
 class EventMark final : public Mark {
  public:
-  EventMark(int ordinal, std::shared_ptr<CUevent_st> event)
-      : ordinal_(ordinal), event_(std::move(event)) {}
-  int ordinal() const { return ordinal_; }
+  explicit EventMark(std::shared_ptr<CUevent_st> event) : event_(std::move(event)) {}
   cudaEvent_t event() const { return event_.get(); }
 
  private:
-  const int ordinal_;
   const std::shared_ptr<CUevent_st> event_;
 };
 
@@ -49,13 +45,7 @@ absl::StatusOr<std::shared_ptr<Mark>> MarkPool::Make() {
     absl::MutexLock lock(&events->mutex);
     events->free.push_back(done);
   };
-  return std::make_shared<EventMark>(ordinal_, std::shared_ptr<CUevent_st>(event, give_back));
-}
-
-bool AreElsewhere(absl::Span<const std::shared_ptr<Mark>> marks, int ordinal) {
-  return std::all_of(marks.begin(), marks.end(), [&](const std::shared_ptr<Mark>& mark) {
-    return static_cast<const EventMark&>(*mark).ordinal() != ordinal;
-  });
+  return std::make_shared<EventMark>(std::shared_ptr<CUevent_st>(event, give_back));
 }
 
 cudaError_t SetMark(const Mark& mark, cudaStream_t stream) {

@@ -37,8 +37,6 @@ class MarkPool {
   const std::shared_ptr<Events> events_ = std::make_shared<Events>();
 };
 
-// Whether all of them are of runs on other GPUs than this.
-bool AreElsewhere(absl::Span<const std::shared_ptr<Mark>> marks, int ordinal);
 // Sets the mark behind what is on `stream`, which is of the mark's GPU.
 cudaError_t SetMark(const Mark& mark, cudaStream_t stream);
 // What `stream` is given from here on begins when all of them are set. Each was set by SetMark

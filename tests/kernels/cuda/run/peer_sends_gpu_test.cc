@@ -258,7 +258,7 @@ TEST_F(PeerSendsGpuTest, AKernelBehindAMarkWaitsForItHoweverEarlyItMayStart) {
   }
 }
 
-// Of one of the same GPU, whose run may have yet to get SMs, it is the stream that waits.
+// Whose run shares the SMs with what waits for it.
 TEST_F(PeerSendsGpuTest, AKernelBehindAMarkOfItsOwnGpuWaitsForIt) {
   auto a = Random(0, kWhole.m * kWhole.k), b = Random(0, kWhole.n * kWhole.k);
   auto near = On(0, kWhole.d_bytes()), there = On(0, kWhole.d_bytes());
