@@ -45,6 +45,27 @@ __device__ __forceinline__ float GeluTanh(float x) {
   return OverOnePlusExp2(x, __fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), kCubic, kLinear)));
 }
 
+// SiLU or tanh-GELU, with the same bits as above, by one code for both: x * (cubic * x^2 + linear)
+// is the power of 2, and SiLU's cubic is 0.
+struct SigmoidLike {
+  float linear, cubic;
+
+  __device__ __forceinline__ explicit SigmoidLike(ActivationType type) {
+    constexpr float kLinear = 1.59576912f * kMinusLog2E;
+    const bool gelu = type == ActivationType::kGeluTanh;
+    linear = gelu ? kLinear : kMinusLog2E;
+    cubic = gelu ? kLinear * 0.044715f : 0.0f;
+  }
+  __device__ __forceinline__ float Activated(float x) const {
+    constexpr float kMost = 3.402823466e38f;
+    const float finite_below = ptx::MaxNaN(x, -kMost);
+    // An infinite square would make NaN of a cubic of 0.
+    const float square = fminf(__fmul_rn(finite_below, finite_below), kMost);
+    const float power = __fmul_rn(finite_below, __fmaf_rn(square, cubic, linear));
+    return OverOnePlusExp2(finite_below, power);
+  }
+};
+
 // max(x, 0) less |x| * erfc(t) / 2, t = |x| / sqrt(2): nothing cancels where x is negative. erfc(t)
 // = e^(-t^2) * q * P(q), q = 1 / (1 + 0.4 t), as kernels/cpu/ops/activate.cc has it. In u = t *
 // sqrt(log2(e)) the power is of 2 without another factor, and P's coefficients have what is left.

@@ -1,4 +1,4 @@
-// A warp's matrix multiplication: PTX ISA, "Warp-level matrix instructions: ldmatrix, mma".
+// A warp's matrix multiplication: PTX ISA, "Warp-level matrix instructions: mma".
 //
 // Fragments of one 16x8 result with 32 bytes of k (16 two-byte or 32 one-byte elements):
 //   a[0..3]    rows lane/4 and lane/4 + 8, then the same rows 16 bytes on along k
@@ -9,24 +9,9 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/ptx/ldmatrix.cuh"
+
 namespace gemmd::kernels::cuda::ptx {
-
-// Four 8x8 matrices of 2-byte elements. Lane i gives the shared-memory address of row i%8 of
-// matrix i/8, 16-byte aligned.
-__device__ __forceinline__ void LdMatrix4(uint32_t address, uint32_t (&x)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(address)
-               : "memory");
-}
-
-// The same with rows and columns exchanged: a thread has two neighbours of a column.
-__device__ __forceinline__ void LdMatrix4Transposed(uint32_t address, uint32_t (&x)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(address)
-               : "memory");
-}
 
 __device__ __forceinline__ void MmaF16(float* acc, const uint32_t* a, const uint32_t* b) {
   asm volatile(

@@ -123,10 +123,19 @@ bool Adjusts(const GemmVariant& variant, const GemmArgs& args) {
          (!NeedsFinish(args) || OnlyAdjusts(args));
 }
 
-// Whether D may leave by the copy engine: 16-bit values as they are once they are adjusted. Of a
-// row that ends within 16 bytes it writes those whole, and with them what stands behind the row.
+// Whether D may leave by the copy engine: 16-bit values, which are finished by then. Of a row that
+// ends within 16 bytes it writes those whole, and with them what stands behind the row.
 bool StoresByCopy(const GemmVariant& variant, const GemmArgs& args) {
-  return variant.shape().stores_tile && Adjusts(variant, args) && args.n % 8 == 0;
+  return variant.shape().stores_tile && variant.split == 1 && HasRowsOfUnits(args) &&
+         args.out != OutType::kF32 && args.n % 8 == 0;
+}
+
+// Whether C comes by the ring: as 16-bit values, in rows that the copy engine can read.
+bool AddsByRing(const GemmVariant& variant, const GemmArgs& args) {
+  return args.beta != 0.0f && args.out != OutType::kF32 && variant.split == 1 &&
+         variant.shape().adds_by_ring() && args.ldc % 8 == 0 &&
+         (args.batch == 1 || (args.c_batch != 0 && args.c_batch % 8 == 0)) &&
+         reinterpret_cast<uintptr_t>(args.c) % 16 == 0;
 }
 
 // An operand of so many rows along them: as many as a box has, of one k block.
@@ -289,6 +298,19 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Gem
     if (!made.ok()) return made.status();
     launch.store_map = *made;
     launch.stores_by_copy = true;
+  }
+  if (AddsByRing(variant, args)) {
+    const absl::StatusOr<CUtensorMap> made = ValuesMap({.address = args.c,
+                                                        .cols = args.n * 2,
+                                                        .rows = args.m,
+                                                        .batch = args.batch,
+                                                        .row_stride_bytes = args.ldc * 2,
+                                                        .batch_stride_bytes = args.c_batch * 2,
+                                                        .box_cols = kRowBytes,
+                                                        .box_rows = shape.block_m()});
+    if (!made.ok()) return made.status();
+    launch.add_map = *made;
+    launch.add_stages = shape.add_stages();
   }
   const int64_t row_tiles =
       CeilDiv(shape.skinny() ? args.n : args.m, shape.rows * shape.share_cols);

@@ -271,6 +271,18 @@ struct GemmConfig {
     return scales_results() ? groups * 2 * (row_subs() * 64 + cols) * 4 : 0;
   }
   constexpr int dense_smem_bytes() const { return smem_bytes() + result_scale_bytes(); }
+  // C by way of the ring (sm90_ring_addend.cuh): in boxes of 64 columns of 16 bits and the tile's
+  // rows of D, as many in a stage as there is room for.
+  constexpr int add_box_bytes() const { return block_m() * kRowBytes; }
+  constexpr int add_boxes() const { return (block_n() + 63) / 64; }
+  constexpr int add_boxes_of_stage() const { return stage_bytes() / add_box_bytes(); }
+  constexpr int add_stages() const {
+    return (add_boxes() + add_boxes_of_stage() - 1) / add_boxes_of_stage();
+  }
+  constexpr bool adds_by_ring() const {
+    return products() == 1 && !splits_cols && !shares_ring && add_boxes_of_stage() > 0 &&
+           add_stages() < stages;
+  }
   // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in 32
   // bits, the receiver's share of the chunks of 8 columns.
   constexpr int chunk_bytes() const { return rows * 8 * 4; }

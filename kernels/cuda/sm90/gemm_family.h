@@ -52,6 +52,8 @@ struct GemmLaunch {
   bool adjusts = false;         // of a kernel that finishes: OnlyAdjusts() or nothing, in registers
   bool rounds = false;          // of a kernel that finishes: nothing but rounding is asked for
   KSplit split;
+  CUtensorMap add_map;  // C, [batch, 1, m, n], if it comes by the ring
+  int add_stages = 0;   // of the ring, for a tile of C; 0: it does not come so
 };
 
 // One .cu: its configs, and the launch of the i-th. Every config's kernel was given its shared

@@ -10,6 +10,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
@@ -95,10 +97,13 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const int steps = (range.end - range.begin) * C.blocks_of_group();
   Sum<C> result[C.result_regs()];
   typename MathOf<C>::Type math(smem, place, warp, lane, result);
+  using Addend = RingAddend<C, typename MathOf<C>::Type>;
+  std::conditional_t<kFinishes, Addend, NoRingAddend> addend(math, launch);
   if constexpr (C.k_groups > 1) {
     if (!stores) {
       for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
         math.Run(steps, TileAt<C>(launch.tiles, index, place));
+        if constexpr (kFinishes) addend.Pass();
         Fold<C>::Give(fold, result);
       }
       return;
@@ -108,12 +113,17 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   Epilogue<C, kFinishes> out(launch, smem, warp, lane);
   Ways<C> ways;
   if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
+  using Out = Epilogue<C, kFinishes>;
+  TileBias<C, Out> bias;
   const auto begin = [&](const Tile& tile) {
     out.FetchScales(tile);
     if constexpr (kFinishes) {
       out.tile = tile;
+      const Out here = Hidden(out);
       const bool shares = !C.alternates && launch.split.parts > 1;
-      PrefetchC<C>(out, shares ? launch.split.chunks[place.k_part] : 0,
+      if (TileBias<C, Out>::kAhead && !shares) bias.Load(here);
+      if (addend.there()) return;
+      PrefetchC<C>(here, shares ? launch.split.chunks[place.k_part] : 0,
                    shares ? launch.split.chunks[place.k_part + 1] : out.kChunks);
     }
   };
@@ -123,36 +133,47 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     if (C.alternates || launch.split.parts == 1) {
       if constexpr (C.scales_results()) out.scales.ApplyInPlace(result);
       if constexpr (kFinishes) {
-        StoreFinished<C>(launch, smem, out, result);
+        const Out here = Hidden(out);
+        addend.of_tile = tile.row0 != kBeyond;
+        if (!TileBias<C, Out>::kAhead || !addend.of_tile) bias.Load(here);
+        StoreFinished<C>(launch, smem, here, result, addend, bias);
       } else {
         StoreWhole<C>(launch, smem, out, result);
       }
     } else {
       Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
-      if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
-      if (share.begin < share.end) {
-        if constexpr (kFinishes) {
-          StoreFinishedShare<C>(launch, out, share, thread);
-        } else {
-          StoreSum<C>(out, share, launch.split.parts, thread);
-        }
+      if constexpr (kFinishes) {
+        const Out here = Hidden(out);
+        const int first = rehearsal ? 0 : launch.split.chunks[place.k_part];
+        const auto addends = Finisher<C, Out>(here).Load(0, first);
+        if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
+        if (share.begin < share.end) StoreFinishedShare<C>(launch, here, share, thread, addends);
+      } else {
+        if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
+        if (share.begin < share.end) StoreSum<C>(out, share, launch.split.parts, thread);
       }
     }
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   };
   if constexpr (C.alternates) {
     constexpr int kThreads = C.math_threads();
-    if (out.group > 0) math.Skip(steps);
+    if (out.group > 0) math.Skip(steps + (kFinishes ? launch.add_stages : 0));
     for (int index = cluster + out.group * launch.clusters; index < launch.tiles.count;
          index += C.groups * launch.clusters) {
       if (index != cluster) ptx::NamedBarrier(kTurnBarrier + out.group, kThreads);
       begin(TileAt<C>(launch.tiles, index, place));
       math.Run(steps, [&] {
+        if constexpr (kFinishes) addend.Await();
         if (index + launch.clusters >= launch.tiles.count) return;
         ptx::NamedArrive(kTurnBarrier + 1 - out.group, kThreads);
       });
-      math.Skip(steps);
-      store(TileAt<C>(launch.tiles, index, place), false);
+      if constexpr (kFinishes) {
+        store(TileAt<C>(launch.tiles, index, place), false);
+        math.Skip(steps + launch.add_stages);
+      } else {
+        math.Skip(steps);
+        store(TileAt<C>(launch.tiles, index, place), false);
+      }
     }
     return;
   }
@@ -245,7 +266,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     }
     ptx::GridDependencyWait();
     if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, cluster, lane);
-    const RingPosition<C.stages> end = Produce<C>(launch, smem, place, cluster, lane);
+    const RingPosition<C.stages> end = Produce<C, kFinishes>(launch, smem, place, cluster, lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
     AwaitGivenBack<C>(smem, end);

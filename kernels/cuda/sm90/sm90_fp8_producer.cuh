@@ -8,6 +8,7 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/along_rows/sm90_along_rows.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_scales.cuh"
+#include "kernels/cuda/sm90/finishing/sm90_ring_addend.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -171,8 +172,8 @@ __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const Smem
   }
 }
 
-// All other stages; the place in the ring behind them.
-template <GemmConfig C>
+// All other stages; the place in the ring behind them. `kAdds`: C may come by the ring, too.
+template <GemmConfig C, bool kAdds = false>
 __device__ __forceinline__ RingPosition<C.stages> Produce(const GemmLaunch& launch,
                                                           const SmemLayout<C>& smem,
                                                           const ClusterPlace<C>& place, int cluster,
@@ -194,6 +195,7 @@ __device__ __forceinline__ RingPosition<C.stages> Produce(const GemmLaunch& laun
       __syncwarp();
       at.Advance();
     }
+    if constexpr (kAdds) LoadAddend<C>(launch, smem, tile, b_scales, lane, at);
     begin = range.begin;
   }
   return at;

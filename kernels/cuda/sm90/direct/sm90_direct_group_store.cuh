@@ -167,7 +167,10 @@ struct GroupStore {
   __device__ __forceinline__ void StorePiece(float (&piece)[kPiece]) const {
     const SmemLayout<kThin> thin{smem.base};
     if constexpr (kFinishes) {
-      StoreFinished<kThin>(bounds.launch, thin, out, piece);
+      NoRingAddend none;
+      TileBias<kThin, Epilogue<kThin, true>> all_bias;
+      all_bias.Load(out);
+      StoreFinished<kThin>(bounds.launch, thin, out, piece, none, all_bias);
     } else {
       StoreWhole<kThin>(bounds.launch, thin, out, piece);
     }

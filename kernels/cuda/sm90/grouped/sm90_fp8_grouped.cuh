@@ -48,7 +48,10 @@ __device__ __forceinline__ void StoreTile(const GroupedLaunch& launch, const Sme
     Epilogue<C, true> out(bounded, smem, warp, lane);
     out.tile = tile;
     if constexpr (kFinishes) {
-      StoreFinished<C>(bounded, smem, out, result);
+      NoRingAddend none;
+      TileBias<C, Epilogue<C, true>> bias;
+      bias.Load(out);
+      StoreFinished<C>(bounded, smem, out, result, none, bias);
     } else {
       StoreWhole<C>(bounded, smem, out, result);
     }

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/sm90/finishing/sm90_finish.cuh"
@@ -80,7 +82,7 @@ __device__ __forceinline__ void StartStreamScales(const StreamLaunch& launch,
   if (stages > 1) b_scales.Load(launch, smem, lane, 1, walk.from + 1);
 }
 
-template <GemmConfig C>
+template <GemmConfig C, bool kAdds>
 __device__ __forceinline__ void ProduceStream(const StreamLaunch& launch, const SmemLayout<C>& smem,
                                               const ClusterPlace<C>& place, int lane) {
   StreamWalk<C> walk(launch, blockIdx.x);
@@ -97,6 +99,9 @@ __device__ __forceinline__ void ProduceStream(const StreamLaunch& launch, const 
       b_scales.Load(launch, smem, lane, at.stage, block);
       __syncwarp();
       at.Advance();
+    }
+    if constexpr (kAdds) {
+      if (walk.EndsTile()) LoadAddend<C>(launch, smem, tile, b_scales, lane, at);
     }
     started = 0;
   }
@@ -135,6 +140,8 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
   Sum<C> result[C.result_regs()];
   typename StreamMathOf<C>::Type math(smem, place, warp, lane, result);
   Epilogue<C, kFinishes> out(launch, smem, warp, lane);
+  using Addend = RingAddend<C, typename StreamMathOf<C>::Type>;
+  std::conditional_t<kFinishes, Addend, NoRingAddend> addend(math, launch);
   for (StreamWalk<C> walk(launch, blockIdx.x); walk.valid(); walk.Next()) {
     const Tile tile = walk.At(place);
     if (walk.Outside(tile)) continue;
@@ -146,7 +153,7 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
       out.FetchScales(tile);
       if constexpr (kFinishes) {
         out.tile = tile;
-        PrefetchC<C>(out, 0, out.kChunks);
+        if (!addend.there()) PrefetchC<C>(out, 0, out.kChunks);
       }
     }
     if constexpr (C.promotes()) {
@@ -167,7 +174,10 @@ __device__ __forceinline__ void ConsumeStream(const StreamLaunch& launch, const 
       out.scales.ApplyInPlace(result);
     }
     if constexpr (kFinishes) {
-      StoreFinished<C>(launch, smem, out, result);
+      const auto here = Hidden(out);
+      TileBias<C, Epilogue<C, kFinishes>> bias;
+      bias.Load(here);
+      StoreFinished<C>(launch, smem, here, result, addend, bias);
     } else {
       StoreWhole<C>(launch, smem, out, result);
     }
@@ -214,7 +224,7 @@ __global__ void __launch_bounds__(StreamThreads(Decode(kCode)), 1)
     }
     if constexpr (!kStartsInFront<C>) start();
     ptx::GridDependencyWait();
-    ProduceStream<C>(launch, smem, place, threadIdx.x % 32);
+    ProduceStream<C, kFinishes>(launch, smem, place, threadIdx.x % 32);
     ptx::GridDependencyLaunch();
   } else {
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);

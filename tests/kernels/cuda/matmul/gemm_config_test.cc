@@ -66,6 +66,21 @@ TEST(GemmConfigTest, RowsOfABoxLieInOtherBanks) {
 }
 
 // TMA's row is 128 bytes of whatever type, and a scale of FP8 is one such row's.
+TEST(GemmConfigTest, CHasRoomInTheRing) {
+  int by_ring = 0;
+  for (const GemmVariant& variant : AllVariants()) {
+    const GemmConfig& c = variant.shape();
+    if (!c.adds_by_ring()) continue;
+    ++by_ring;
+    EXPECT_GE(c.add_stages() * c.add_boxes_of_stage() * 64, c.block_n()) << Name(variant);
+    EXPECT_LE(c.add_boxes_of_stage() * c.add_box_bytes(), c.stage_bytes()) << Name(variant);
+    EXPECT_EQ(c.add_box_bytes() % 1024, 0) << Name(variant) << ": a swizzled box's address";
+    EXPECT_LE(c.block_m(), 256) << Name(variant) << ": a tensor map's box";
+    EXPECT_LT(c.add_stages(), c.stages) << Name(variant);
+  }
+  EXPECT_GT(by_ring, static_cast<int>(AllVariants().size()) / 2);
+}
+
 TEST(GemmConfigTest, AKBlockIsARowOf128Bytes) {
   static_assert(kRowBytes == kBlockK);
   for (const GemmVariant& variant : AllVariants()) {
