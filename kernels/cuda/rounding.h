@@ -8,6 +8,9 @@ namespace gemmd::kernels::cuda {
 
 // Of addresses and strides that TMA reads by.
 inline constexpr int64_t kTmaBytes = 16;
+// A line of L2. A box's rows of 128 bytes that begin within lines are two requests each: that takes
+// half as long again, wherever L2 is the bound.
+inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kTmaMaxStride = (int64_t{1} << 40) - 16;  // bytes; TMA: below 2^40
 
 inline constexpr int64_t kScratchAlignment = 256;  // of each part of an op's scratch memory

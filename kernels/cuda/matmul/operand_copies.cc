@@ -26,7 +26,10 @@ struct CopiedElement {
 
   explicit constexpr CopiedElement(int64_t size)
       : parts(size == 4 ? kFloatParts : 1), bytes(size == 4 ? 2 : size) {}
-  int64_t Ld(int64_t elements) const { return RoundUp(elements, kTmaBytes / bytes); }
+  // Rows of a line or more begin at lines.
+  int64_t Ld(int64_t elements) const {
+    return RoundUp(elements, (elements * bytes >= kLineBytes ? kLineBytes : kTmaBytes) / bytes);
+  }
   int64_t MatrixElements(const Lines& lines) const {
     return parts * lines.count * Ld(lines.elements);
   }
@@ -90,8 +93,10 @@ int64_t CopyBytes(const OperandTraits& operand, int64_t batch, const Lines& line
 
 void Copied(OperandTraits& operand, Layout layout, const Lines& lines) {
   operand.layout = layout;
-  operand.leading_stride = ElementOf(operand).Ld(lines.elements);
-  operand.alignment_bytes = kTmaBytes;
+  const CopiedElement element = ElementOf(operand);
+  operand.leading_stride = element.Ld(lines.elements);
+  const bool at_lines = operand.leading_stride * element.bytes % kLineBytes == 0;
+  operand.alignment_bytes = at_lines ? kLineBytes : kTmaBytes;
   if (operand.batch_stride != 0) operand.batch_stride = kPacked;
 }
 

@@ -18,7 +18,8 @@ bool ReadsAlongRows(const MatmulProblem& problem);
 // And of a that does beside it.
 bool ReadsBothAlongRows(const MatmulProblem& problem);
 
-// Offsets are into the copies' memory; rows of a copy start at multiples of 16 bytes.
+// Offsets are into the copies' memory; rows of a copy start at multiples of 16 bytes, and those of
+// 128 bytes or more at multiples of that.
 struct OperandCopies {
   bool a = false;
   bool b = false;

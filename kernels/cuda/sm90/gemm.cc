@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/k_split.h"
 #include "kernels/cuda/sm90/launch/scratch_front.h"
@@ -38,8 +39,6 @@ std::vector<GemmVariant> ListVariants() {
   }
   return all;
 }
-
-int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 // Whether rows of D start at multiples of 16 bytes.
 bool HasRowsOfUnits(const GemmArgs& args) {

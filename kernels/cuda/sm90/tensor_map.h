@@ -24,7 +24,8 @@ struct TensorView {
   int box_cols = 0;
   int box_rows = 0;
   int box_planes = 1;
-  // L2 fetches so many bytes where one is missing: 128 or 256. Of values alone.
+  // L2 fetches so many bytes where one is missing: 128 or 256. Of values alone, and 128 where rows
+  // begin within lines.
   int l2_bytes = 256;
 };
 

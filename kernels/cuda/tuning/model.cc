@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "kernels/cuda/rounding.h"
+
 namespace gemmd::kernels::cuda {
 namespace {
 
@@ -20,7 +22,7 @@ constexpr int kClustersOf132[kMaxClusterSize] = {132, 66, 39, 30, 22, 18, 15, 15
 constexpr double kStreamedInL2 = 32e6;
 constexpr double kMostStreamRounds = 2;
 
-double CeilDiv(double value, double divisor) { return std::ceil(value / divisor); }
+double Ceiling(double value, double divisor) { return std::ceil(value / divisor); }
 
 // A maximum without its edge: what is close to the bottleneck costs something too. Keeps kernels
 // that share one bottleneck apart.
@@ -49,16 +51,16 @@ struct Division {
     const GemmConfig& c = variant.shape();
     const double row_extent = c.skinny() ? problem.n : problem.m;
     const double col_extent = c.skinny() ? problem.m : problem.n;
-    groups = CeilDiv(row_extent, c.rows * c.share_cols) *
-             CeilDiv(col_extent, c.cols * c.share_rows) * problem.batch;
+    groups = Ceiling(row_extent, c.rows * c.share_cols) *
+             Ceiling(col_extent, c.cols * c.share_rows) * problem.batch;
     const int size = c.multicast() * variant.split;
     cluster = size;
     at_once = std::max(1, ClustersAtOnce(device, size, c.ctas_per_sm));
-    const double stages = CeilDiv(static_cast<double>(c.k_blocks_of(problem.k)), c.k_blocks);
+    const double stages = Ceiling(static_cast<double>(c.k_blocks_of(problem.k)), c.k_blocks);
     const int products = c.products();  // which stay together
-    k_blocks = CeilDiv(stages / products, variant.split) * products * c.k_blocks;
+    k_blocks = Ceiling(stages / products, variant.split) * products * c.k_blocks;
     if (!variant.streams_k()) return;
-    const auto extent = [](double x, int tile) { return static_cast<int64_t>(CeilDiv(x, tile)); };
+    const auto extent = [](double x, int tile) { return static_cast<int64_t>(Ceiling(x, tile)); };
     const StreamTeams teams =
         TeamsOf(c, extent(problem.m, c.block_m()), extent(problem.n, c.block_n()) * problem.batch,
                 static_cast<int64_t>(stages), device.sms);
@@ -66,7 +68,7 @@ struct Division {
     tiles = teams.longest / k_blocks;
     k_blocks = static_cast<double>(teams.longest);
   }
-  double waves() const { return CeilDiv(groups, at_once); }
+  double waves() const { return Ceiling(groups, at_once); }
 };
 
 // One k block in an SM's clocks: what its units are busy, and what a warpgroup takes from start to
@@ -97,13 +99,13 @@ struct MathClocks {
 };
 
 // One k block of each of the CTAs in `clusters` clusters that run side by side, at `clock`.
-double BlockSeconds(const GemmConfig& c, const Division& division, double clusters,
-                    double unique_bytes, double clock, const DeviceTraits& device,
+double BlockSeconds(const GemmConfig& c, const MatmulProblem& problem, const Division& division,
+                    double clusters, double clock, const DeviceTraits& device,
                     const ModelConstants& constants) {
   const double ctas = clusters * division.cluster;
   const int size = static_cast<int>(division.cluster);
   const double spread = std::max(1, ClustersAtOnce(device, size, 1));  // one CTA on an SM
-  const double load = std::clamp<double>(CeilDiv(clusters, spread), 1, c.ctas_per_sm);
+  const double load = std::clamp<double>(Ceiling(clusters, spread), 1, c.ctas_per_sm);
   const double sms = device.sms / kReferenceSms;
 
   // In the SM: CTAs side by side, and k groups, share its units but not each other's waits.
@@ -112,13 +114,18 @@ double BlockSeconds(const GemmConfig& c, const Division& division, double cluste
   const double clocks = Worst(
       {math.chain / c.k_groups, math.busy * load, into_sm * load / constants.sm_bytes_per_clock});
 
-  const double from_l2 =
-      1.0 * c.row_bytes() / c.share_rows + 1.0 * c.col_bytes() / c.share_cols + c.a_scale_bytes();
+  const auto requests = [&](const OperandTraits& operand) {
+    return operand.alignment_bytes % kLineBytes == 0 ? 1.0 : constants.misaligned_requests;
+  };
+  const OperandTraits &rows = c.skinny() ? problem.b : problem.a,
+                      &cols = c.skinny() ? problem.a : problem.b;
+  const double from_l2 = requests(rows) * c.row_bytes() / c.share_rows +
+                         requests(cols) * c.col_bytes() / c.share_cols + c.a_scale_bytes();
   const double l2_rate =
       constants.l2_bytes_per_s * (c.products() > 1 ? constants.parts_l2_rate : 1);
   const double l2 = from_l2 * ctas / (l2_rate * sms);
   const double unique_per_block =
-      unique_bytes / (division.groups * division.cluster * division.k_blocks);
+      problem.bytes() / (division.groups * division.cluster * division.k_blocks);
   const double run_rate = c.k_blocks > 1 ? 1 : constants.short_run_rate;
   const double hbm = unique_per_block * ctas / (constants.hbm_bytes_per_s * run_rate);
   const double latency = constants.load_latency_seconds / (c.stages * c.k_blocks);
@@ -171,11 +178,10 @@ double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   const Division division(variant, problem, device);
   const double waves = division.waves();
   const double last = division.groups - (waves - 1) * division.at_once;
-  const double unique_bytes = problem.bytes();
   const double clock = ClockHz(problem.flops() * c.products(), constants);
   const auto wave_seconds = [&](double clusters) {
     return division.k_blocks *
-           BlockSeconds(c, division, clusters, unique_bytes, clock, device, constants);
+           BlockSeconds(c, problem, division, clusters, clock, device, constants);
   };
   double seconds = constants.launch_seconds + wave_seconds(last) +
                    TileSeconds(variant, problem, /*last=*/true, constants);
@@ -204,7 +210,7 @@ ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& proble
       division.waves() * division.k_blocks * MathClocks(c, constants).busy / c.ctas_per_sm;
   const double memory = problem.bytes() / constants.hbm_bytes_per_s;
   const auto share = [](double extent, double tile) {
-    return extent / (CeilDiv(extent, tile) * tile);
+    return extent / (Ceiling(extent, tile) * tile);
   };
   const double features[] = {
       rough_seconds * 1e6,
