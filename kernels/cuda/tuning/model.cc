@@ -144,14 +144,14 @@ double TileSeconds(const GemmVariant& variant, const MatmulProblem& problem, boo
   const double useful = std::min<double>(c.block_m(), problem.m) / c.block_m();
   double store = elements * useful * SizeBytes(problem.d.dtype) / constants.store_bytes_per_s;
   if (!bulk) store *= problem.d.dtype == DType::kF32 ? 2 : constants.unaligned_store_factor;
-  if (problem.has_c) store *= 2;
+  const double add = problem.has_c ? store : 0;  // C comes as D goes
   // The other warpgroup multiplies meanwhile.
   if (c.alternates && !last) return 0;
   // The copy engine takes the tile while the next one multiplies.
-  if (c.stores_tile && bulk && !problem.has_c && variant.split == 1 && !last) store = 0;
+  if (c.stores_tile && bulk && variant.split == 1 && !last) store = 0;
   // What the last stage still has to multiply once it is there.
   const double drain = MathClocks(c, constants).chain * c.blocks_of_group() / constants.clock_hz;
-  double seconds = constants.tile_seconds + drain + store;
+  double seconds = constants.tile_seconds + drain + store + add;
   if (variant.split > 1) {
     const double exchanged = elements * (variant.split - 1) * sizeof(float);
     seconds += constants.split_seconds + variant.split * constants.part_seconds +

@@ -21,7 +21,7 @@ struct FinisherInPlace : Finisher<C, Out> {
   static constexpr int kOfSub = (Out::kChunks + kAtOnce - 1) / kAtOnce;
   static constexpr int kSteps = C.row_subs() * kOfSub;
 
-  // `visit(sub, first, c)` has C of each step's chunks.
+  // `load(sub, first, words)`: C of a step's chunks, two a word.
   template <class LoadAddend>
   __device__ __forceinline__ void AddC(Sums& sums, LoadAddend load) const {
 #pragma unroll
