@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,25 @@ TEST(ChoiceTest, Fp32IsMultipliedByItsParts) {
     // Six products, at the tensor cores' rate.
     EXPECT_GT(pick->estimated_seconds, 6 * problem.flops() / 989e12);
   }
+}
+
+// L2 reads whole lines, of which rows that begin within one need one more.
+TEST(ChoiceTest, RowsOfCopiesBeginAtLines) {
+  const auto copied = [](DType dtype, int64_t k) {
+    const MatmulProblem problem = DirectProblem(dtype, 512, 1024, k);
+    EXPECT_TRUE(OperandCopiesOf(problem).a && OperandCopiesOf(problem).b) << k;
+    return Readable(problem);
+  };
+  for (const auto& [dtype, k, stride] : {std::tuple<DType, int64_t, int64_t>{DType::kBF16, 65, 128},
+                                         {DType::kBF16, 1001, 1024},
+                                         {DType::kF32, 1000, 1024}}) {
+    const MatmulProblem readable = copied(dtype, k);
+    EXPECT_EQ(readable.a.leading_stride, stride) << k;
+    EXPECT_EQ(readable.b.alignment_bytes, 128) << k;
+  }
+  // Short rows would be mostly empty.
+  EXPECT_EQ(copied(DType::kBF16, 33).a.leading_stride, 40);
+  EXPECT_EQ(copied(DType::kBF16, 33).a.alignment_bytes, 16);
 }
 
 // A along its rows beside a b along k: what is less to copy is turned.

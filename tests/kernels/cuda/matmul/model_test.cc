@@ -75,6 +75,18 @@ TEST(RoughModelTest, UnalignedResultsCostMore) {
   EXPECT_GT(Seconds(kTiled, problem), aligned);
 }
 
+// What shares its tiles asks L2 for less.
+TEST(RoughModelTest, RowsWithinLinesCostMostWhereNothingIsShared) {
+  const MatmulProblem aligned = Fp8Problem(8192, 8192, 8192);
+  MatmulProblem within = aligned;
+  within.a.alignment_bytes = within.b.alignment_bytes = 64;
+  const double alone = Seconds(kTiled, within) / Seconds(kTiled, aligned);
+  EXPECT_GT(alone, 1.0);
+  EXPECT_LT(Seconds(kTiledPair, within) / Seconds(kTiledPair, aligned), alone);
+  within.b.alignment_bytes = 128;
+  EXPECT_LT(Seconds(kTiled, within) / Seconds(kTiled, aligned), alone);
+}
+
 TEST(ModelTest, ACorrectionStaysWithinItsLimitsAndAboveTheFloor) {
   const ModelConstants constants;
   for (int64_t m : {1, 24, 200, 4096, 1 << 20}) {
