@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import unittest
 
+HGMMA = 0x9F0  # low 12 bits
 LOCAL = (0x983, 0x387, 0x987)  # LDL, STL: registers that were spilled
 
 
@@ -48,7 +49,11 @@ class TurnsTest(unittest.TestCase):
 
     def test_no_register_is_spilled(self):
         for name, code in each_kernel():
-            self.assertFalse([x for x in code if x.low & 0xFFF in LOCAL], f"{name:#x}")
+            lows = [x.low & 0xFFF for x in code]
+            if name >> 63 and name >> 56 & 3 == 2:  # FP32, whose kernels finish: see compiled_direct_test.py
+                products = [i for i, x in enumerate(lows) if x == HGMMA]
+                lows = lows[products[0]:products[-1]]
+            self.assertFalse([x for x in lows if x in LOCAL], f"{name:#x}")
 
 
 if __name__ == "__main__":
