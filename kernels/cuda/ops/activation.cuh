@@ -39,10 +39,10 @@ __device__ __forceinline__ float Silu(float x, float alpha) {
 }
 
 // tanh(u) = 2 sigmoid(2u) - 1.
+inline constexpr float kTanhLinear = 1.59576912f * kMinusLog2E;  // 2 sqrt(2/pi), of the power of 2
+inline constexpr float kTanhCubic = kTanhLinear * 0.044715f;
 __device__ __forceinline__ float GeluTanh(float x) {
-  constexpr float kLinear = 1.59576912f * kMinusLog2E;  // 2 sqrt(2/pi), of the power of 2
-  constexpr float kCubic = kLinear * 0.044715f;
-  return OverOnePlusExp2(x, __fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), kCubic, kLinear)));
+  return OverOnePlusExp2(x, __fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), kTanhCubic, kTanhLinear)));
 }
 
 // SiLU or tanh-GELU, with the same bits as above, by one code for both: x * (cubic * x^2 + linear)
@@ -51,10 +51,9 @@ struct SigmoidLike {
   float linear, cubic;
 
   __device__ __forceinline__ explicit SigmoidLike(ActivationType type) {
-    constexpr float kLinear = 1.59576912f * kMinusLog2E;
     const bool gelu = type == ActivationType::kGeluTanh;
-    linear = gelu ? kLinear : kMinusLog2E;
-    cubic = gelu ? kLinear * 0.044715f : 0.0f;
+    linear = gelu ? kTanhLinear : kMinusLog2E;
+    cubic = gelu ? kTanhCubic : 0.0f;
   }
   __device__ __forceinline__ float Activated(float x) const {
     constexpr float kMost = 3.402823466e38f;

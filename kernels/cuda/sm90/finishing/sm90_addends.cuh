@@ -1,6 +1,6 @@
 // What is added to a thread's sums, where these lie in registers, for results of 16 bits: C and the
-// bias, by loads. Nothing
-// branches from number to number, so that all of them are on their way at one time.
+// bias, by loads. Nothing branches from number to number, so that all of them are on their way at
+// one time.
 
 #pragma once
 

@@ -1,6 +1,5 @@
 // What surrounds a sum: alpha, C, a bias and an activation, of a few sums at a time, with all that
-// is added by loads. So finish
-// shares of a tile.
+// is added by loads. So finish shares of a tile.
 
 #pragma once
 
