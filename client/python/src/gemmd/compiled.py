@@ -16,6 +16,7 @@ from gemmd.session import Session
 if TYPE_CHECKING:
     from gemmd._layers.block import Block
     from gemmd._layers.graph.compiling import Compiling
+    from gemmd._layers.layer import Layer
 
 _SHOWN = 5
 
@@ -31,6 +32,8 @@ class Compiled(Unpickled):
     ----------
     module : torch.nn.Module
         The model as torch has compiled it, for a place among other modules.
+    experts : dict of str to MoE
+        By the path of the module whose place it takes.
     left : list of str
         Which products stayed torch's, and why.
     """
@@ -56,6 +59,11 @@ class Compiled(Unpickled):
         """Which products stayed torch's, and why."""
         return list(self._compiling.left)
 
+    @property
+    def experts(self) -> dict[str, Layer]:
+        """Layers of experts, by the path of the module whose place each takes."""
+        return dict(self._compiling.experts)
+
     def __len__(self) -> int:
         return len(self._compiling.blocks)
 
@@ -68,13 +76,17 @@ class Compiled(Unpickled):
         """
         if self._in_place:
             self._in_place, self.module._compiled_call_impl = False, None
-        for block in self:
-            block.close()
+            self._compiling.take_out()
+        for layer in (*self, *self.experts.values()):
+            layer.close()
 
     def unpublish(self) -> None:
         """Takes all names away: the weights go when the last worker has let go of them."""
         for block in self:
             block.unpublish()
+        for layer in self.experts.values():
+            if layer.name:
+                layer.unpublish()
 
     def __enter__(self) -> Compiled:
         return self
@@ -89,6 +101,8 @@ class Compiled(Unpickled):
         products = sum(len(block.weights) for block in self)
         norms = sum(len(block.recipe.norms) for block in self)
         counted = f"{len(self)} blocks of {products} products and {norms} norms"
+        if self.experts:
+            counted += f", {len(self.experts)} layers of experts"
         if not self.left:
             return f"compiled as {counted}, none left"
         reasons = Counter(self.left)
@@ -122,6 +136,9 @@ def compile(
 
     Call it under `torch.no_grad()` or `torch.inference_mode()`: blocks have no gradients. Calls may be
     captured in a CUDA graph, once they were made with as many rows.
+
+    Modules of experts, as `gemmd.adopt` finds them, are layers of experts, made at once and beside
+    the blocks. What chooses experts stays torch's.
 
     Parameters
     ----------
@@ -177,6 +194,8 @@ def compile(
     words.check("rest", rest, backends)
     compiling = Compiling(model, session, words.text("name", name), quantize, least, rest)
     if in_place:
+        compiling.put_in()
         model.compile(backend=compiling, **options)
         return Compiled(model, compiling, in_place)
-    return Compiled(torch.compile(model, backend=compiling, **options), compiling)
+    own = compiling.shadow_of(model)
+    return Compiled(torch.compile(own, backend=compiling, **options), compiling)

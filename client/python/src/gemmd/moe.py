@@ -35,7 +35,7 @@ _LARGEST_EXPERTS = 512
 
 class MoE(Pair):
     """y[t] = sum over j of weights[t, j] * down[e] (act(gate[e] x[t]) * (up[e] x[t])), where e is
-    experts[t, j].
+    experts[t, j]; with biases, of each product.
 
     One call of the server does all of it: rows are sorted by expert, gathered while they are
     quantised, multiplied in groups, gated, multiplied again and added up. Weights are FP8 with
@@ -51,8 +51,9 @@ class MoE(Pair):
         Of weights that are float8_e4m3fn already; others are quantised on the server. [experts,
         ceil(rows/128), ceil(columns/128)]: one a block of 128x128; [experts, rows] or [experts,
         rows, 1]: one a row. The two may differ in kind.
-    top_k : int
-        Experts of a token.
+    gate_up_bias, down_bias : array or torch tensor [experts, 2i] and [experts, n], optional
+    top_k : int, optional
+        Experts of a token. None: as many as each call gives.
     name : str
         The weights are published as NAME.gate_up and NAME.down.
     quantize : {"fp8-block", "fp8-row"}
@@ -76,41 +77,50 @@ class MoE(Pair):
         gate_up: Any | Callable[[], Any] | None = None,
         down: Any | Callable[[], Any] | None = None,
         *,
-        top_k: int,
+        top_k: int | None = None,
         gate_up_scales: Any = None,
         down_scales: Any = None,
+        gate_up_bias: Any = None,
+        down_bias: Any = None,
         name: str = "",
         quantize: Quantize = "fp8-block",
         gate: Gate | None = None,
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> None:
         check_result(out_dtype)
-        if words.whole("top_k", top_k) < 1:
+        if top_k is not None and words.whole("top_k", top_k) < 1:
             raise ValueError(f"top_k={top_k}; a token has one expert at least")
         words.check("quantize", quantize, get_args(Quantize))
-        self._columns = threading.local()  # of the rows that this thread's call sends
+        self._called = threading.local()  # what this thread's call sends
         self.name = name
         self.top_k = top_k
         self._gate = Gate() if gate is None else gate
         names = names_of(name)
-        given = ((gate_up, gate_up_scales), (down, down_scales))
+        given = (
+            (gate_up, gate_up_scales, gate_up_bias),
+            (down, down_scales, down_bias),
+        )
         with resident.all_or_none() as obtained:
             for weight, name_of_one in zip(given, names, strict=True):
                 obtained.append(unpublished(session, *weight, name_of_one, quantize))
             self.weights = (ExpertWeights.of(obtained[0]), ExpertWeights.of(obtained[1]))
             check_experts(*self.weights)
-            if top_k > self.weights[0].experts:
-                raise ValueError(f"top_k={top_k} of {self.weights[0].experts} experts; give fewer")
+            if top_k is not None:
+                self._check_top_k(top_k)
             resident.publish_all(session, obtained, names)
             self.buffers = (obtained[0], obtained[1])
         self.hidden = self.weights[0].k
         features = (self.hidden, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)
 
+    def _check_top_k(self, top_k: int) -> None:
+        if top_k > self.weights[0].experts:
+            raise ValueError(f"top_k={top_k} of {self.weights[0].experts} experts; give fewer")
+
     @property
     def _columns_sent(self) -> int:
         """Of the rows that this thread sends, routing included."""
-        return int(self._columns.value)
+        return int(self._called.columns)
 
     @overload  # type: ignore[override]
     def __call__(self, x: npt.NDArray[Any], experts: Any, weights: Any) -> Array: ...
@@ -152,10 +162,11 @@ class MoE(Pair):
         x, experts, weights = taken(x), taken(experts), taken(weights)
         if len(x.shape) != 2 or x.shape[1] != self.hidden:
             raise ValueError(f"x has shape {tuple(x.shape)}, [tokens, {self.hidden}] is needed")
+        top_k = self._top_k_of(experts)
         for what, given in (("experts", experts), ("weights", weights)):
-            if tuple(given.shape) != (x.shape[0], self.top_k):
+            if tuple(given.shape) != (x.shape[0], top_k):
                 raise ValueError(
-                    f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
+                    f"{what} has shape {tuple(given.shape)}, {[x.shape[0], top_k]} is needed"
                 )
         if not is_whole(experts):
             raise TypeError(
@@ -169,15 +180,26 @@ class MoE(Pair):
         if torch is None:
             check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
         dtype = self.dtype_for(linear_step.activations(x))
-        columns = packed_columns(self.hidden, self.top_k, dtype)
-        pack = packed if torch is None else packed_by_torch
-        self._columns.value = columns
-        y = self.run(pack(x, experts, weights, dtype, columns), copied)
+        columns = packed_columns(self.hidden, top_k, dtype)
+        self._called.columns, self._called.top_k = columns, top_k
         if torch is None:
-            return y
+            return self.run(packed(x, experts, weights, dtype, columns), copied)
         from gemmd._layers import torch_ops
 
+        parts = parts_by_torch(x, experts, weights, dtype)
+        y = self.captured(parts)
+        if y is None:
+            y = self.run(packed_by_torch(*parts, columns), copied)
         return torch_ops.refusing(y, x, weights)
+
+    def _top_k_of(self, experts: Any) -> int:
+        if self.top_k is not None or len(experts.shape) != 2:
+            return self.top_k or 1
+        top_k = int(experts.shape[1])
+        if top_k < 1:
+            raise ValueError(f"experts has shape {tuple(experts.shape)}; a token has one at least")
+        self._check_top_k(top_k)
+        return top_k
 
     def from_logits(self, x: Any, logits: Any, *, renormalize: bool = True) -> Any:
         """`route` to the `top_k` experts of the largest of softmax(logits), [tokens, experts].
@@ -185,6 +207,8 @@ class MoE(Pair):
         Their shares are the weights, brought to a sum of 1 with `renormalize`. Chosen by this
         process, from an array or a torch tensor, where that lies.
         """
+        if self.top_k is None:
+            raise ValueError("the layer was made without top_k, by which logits choose experts")
         count = self.weights[0].experts
         torch = interop.torch_of(logits)
         shape = tuple(logits.shape) if torch else np.shape(logits)
@@ -200,14 +224,14 @@ class MoE(Pair):
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MoeStep:
         """As `Layer.step`."""
-        return MoeStep(
-            *self.weights, self.top_k, m, dtype, self.result_dtype(dtype), self._gate, way
-        )
+        top_k = self._called.top_k
+        return MoeStep(*self.weights, top_k, m, dtype, self.result_dtype(dtype), self._gate, way)
 
     def __repr__(self) -> str:
         named = f' "{self.name}"' if self.name else ""
         gate_up, down = self.weights
-        shape = f"{gate_up.k} -> {gate_up.experts} x {down.k} -> {down.n}, top {self.top_k}"
+        top = "" if self.top_k is None else f", top {self.top_k}"
+        shape = f"{gate_up.k} -> {gate_up.experts} x {down.k} -> {down.n}{top}"
         kind = f"{gate_up.shown}, {self._gate.activation}"
         return f"MoE{named}({shape}, {kind}, {self._way()})"
 
@@ -253,50 +277,57 @@ def packed(
     return rows
 
 
-def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], columns: int) -> Any:
-    """The same on the tensor's device."""
+def parts_by_torch(
+    x: Any, experts: Any, weights: Any, dtype: np.dtype[Any]
+) -> tuple[Any, Any, Any]:
+    """x, experts and weights as `MoeStep` reads them, on x's device."""
     torch = interop.torch_module()
     values = x.detach().to(getattr(torch, dtype.name))
-    gap = choices_at(values.shape[1], dtype) // dtype.itemsize - values.shape[1]
-    parts = [
-        values,
-        values.new_zeros((values.shape[0], gap)),
-        experts.to(values.device)
-        .clamp(-2, 2**31 - 1)
-        .to(torch.int32)
-        .contiguous()
-        .view(values.dtype),
-        weights.detach().to(values.device, torch.float32).contiguous().view(values.dtype),
-    ]
+    chosen = experts.to(values.device)
+    if chosen.dtype is torch.int64:  # what int32 lacks is no expert
+        chosen = chosen.clamp(-2, 2**31 - 1)
+    shares = weights.detach().to(values.device, torch.float32)
+    return values, chosen.to(torch.int32).contiguous(), shares.contiguous()
+
+
+def packed_by_torch(x: Any, experts: Any, weights: Any, columns: int) -> Any:
+    """The same side by side, as rows."""
+    gap = choices_at(x.shape[1], dtypes.as_dtype(x.dtype)) // x.element_size() - x.shape[1]
+    parts = [x, x.new_zeros((len(x), gap)), experts.view(x.dtype), weights.view(x.dtype)]
     padding = columns - sum(part.shape[1] for part in parts)
     if padding:
-        parts.append(values.new_zeros((values.shape[0], padding)))
-    return torch.cat(parts, 1)
+        parts.append(x.new_zeros((len(x), padding)))
+    return interop.torch_module().cat(parts, 1)
 
 
 def unpublished(
-    session: Session, weight: Any, scales: Any, name: str, quantize: Quantize
+    session: Session, weight: Any, scales: Any, bias: Any, name: str, quantize: Quantize
 ) -> Buffer:
     """The published buffer of that name, or a new one, laid out as `ExpertWeights` says, that is
     still to be published.
     """
     found = resident.find(session, weight, name)
     if found is not None:
+        resident.check_bias(found, bias, name, ExpertWeights.of)
         return found
     given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
-    taken = linear_step.taken(given, bias=None, scales=scales)
-    return _make(session, taken, scales, quantize)
+    taken = linear_step.taken(given, bias=bias, scales=scales)
+    return _make(session, taken, scales, bias, quantize)
 
 
-def _make(session: Session, weight: Any, scales: Any, quantize: Quantize) -> Buffer:
+def _make(session: Session, weight: Any, scales: Any, bias: Any, quantize: Quantize) -> Buffer:
     shape = tuple(int(extent) for extent in weight.shape)
     if len(shape) != 3 or 0 in shape or shape[0] > _LARGEST_EXPERTS:
         raise ValueError(
             f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {_LARGEST_EXPERTS}"
         )
+    if bias is not None and tuple(np.shape(bias)) != shape[:2]:
+        raise ValueError(
+            f"bias has shape {tuple(np.shape(bias))}; weights of {shape} take {shape[:2]}"
+        )
     linear_step.check_has_scales(interop.element_type(weight), scales)
     by_row = quantize == "fp8-row" if scales is None else are_by_row(np.shape(scales), shape)
-    layout = ExpertWeights(*shape, by_row)
+    layout = ExpertWeights(*shape, by_row, bias is not None)
     buffer = session.create_buffer(
         layout.size_bytes, shape=shape, dtype=dtypes.float8_e4m3fn, label=layout.label
     )
@@ -305,7 +336,9 @@ def _make(session: Session, weight: Any, scales: Any, quantize: Quantize) -> Buf
             _quantize(session, weight, layout, buffer)
         else:
             buffer.upload(interop.as_numpy(weight))
-            session._mover.upload(buffer, linear_step.float_bytes(scales), layout.scales_at)
+        for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
+            if array is not None:
+                session._mover.upload(buffer, linear_step.float_bytes(array), at)
     except BaseException:
         buffer.delete()
         raise

@@ -132,17 +132,19 @@ def unpublished(
     """
     found = find(session, weight, name)
     if found is not None:
-        _check_bias(found, bias, name)
+        check_bias(found, bias, name, Weights.of)
         return found
     given = weight() if callable(weight) else weight
     taken = linear_step.taken(given, bias=bias, scales=scales)
     return _make(session, taken, bias, scales, quantize, device)
 
 
-def _check_bias(found: Buffer, bias: Any, name: str) -> None:
-    """What is published keeps the bias that it was made with: none can be added by who finds it."""
+def check_bias(found: Buffer, bias: Any, name: str, of: Callable[[Buffer], Any]) -> None:
+    """What is published keeps the bias that it was made with: none can be added by who finds it.
+    `of` says how it is laid out.
+    """
     try:
-        if bias is None or Weights.of(found).has_bias:
+        if bias is None or of(found).has_bias:
             return
         raise errors.FailedPrecondition(
             f"{name} is published without a bias, and one is given; add it to the result, publish"

@@ -47,7 +47,10 @@ def grouped_matmul(machine: Machine, op: pb.GroupedMatmul) -> None:
     d = machine.view(op.d)
     out = np.zeros((len(a), d.shape[-1]))
     for g, (first, end) in enumerate(_spans(machine, op, len(b))):
-        product = activated(op.activation, alpha * (a[first:end] @ b[g].T))
+        product = alpha * (a[first:end] @ b[g].T)
+        if op.HasField("bias"):
+            product = product + machine.view(op.bias)[g]
+        product = activated(op.activation, product)
         out[first:end] = gated(product, op.gate) if op.HasField("gate") else product
     if op.HasField("d_scales"):
         granularity = pb.SCALE_GRANULARITY_BLOCK_1X128

@@ -401,9 +401,32 @@ def test_in_place_until_it_is_closed(session):
     wanted = model.generate(x)
     with gemmd.compile(model, session, in_place=True, **EXACT) as fast:
         assert relative_error(model.generate(x), wanted) < 1e-5
-        assert len(fast) == 3, fast
+        assert len(fast) in (3, 4), fast  # torch may compile each of the two by itself
         assert relative_error(fast(x) + 1, wanted) < 1e-5
     assert torch.equal(model.generate(x), wanted)
+
+
+def test_modules_of_one_graph_have_blocks_of_their_own(session):
+    """Where torch cuts a model between two modules of a class, both have the same graph, and their
+    parameters are its inputs.
+    """
+
+    class Cut(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(Llama() for _ in range(3))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+                torch._dynamo.graph_break()
+            return x
+
+    model, x = Cut().eval(), torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        for _ in range(2):
+            assert relative_error(fast(x), model(x)) < 1e-5
+        assert len(fast) == 6, fast
 
 
 def test_bad_arguments(session):

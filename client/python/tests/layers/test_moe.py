@@ -58,6 +58,45 @@ def test_rows_of_halves_may_have_any_length(session, routed, random, hidden, dty
     assert relative_error(moe(x, *given), exact(x, *given, gate_up, down)) < 0.25
 
 
+def test_biases_are_added_to_each_product(session, weights, routed, random):
+    def biased(x, experts, shares):
+        y = np.zeros((len(x), HIDDEN))
+        for t, row in enumerate(x):
+            for e, share in zip(experts[t], shares[t], strict=True):
+                gate, up = np.split(gate_up[e] @ row + first[e], 2)
+                y[t] += share * (down[e] @ (gate / (1 + np.exp(-gate)) * up) + second[e])
+        return y
+
+    gate_up, down = weights
+    first, second = (random.standard_normal((EXPERTS, n), "f4") for n in (2 * INNER, HIDDEN))
+    biases = {"gate_up_bias": first, "down_bias": second}
+    x, given = random.standard_normal((6, HIDDEN), "f4"), routed(6)
+    moe = gemmd.MoE(session, *weights, **biases, top_k=TOP, name="biased")
+    y = moe(x, *given)
+    assert 0.002 < relative_error(y, biased(x, *given)) < 0.15
+    np.testing.assert_array_equal(gemmd.MoE(session, name="biased", top_k=TOP)(x, *given), y)
+    with pytest.raises(ValueError, match=r"bias has shape \(5, 24\)"):
+        gemmd.MoE(session, *weights, gate_up_bias=first[:, :INNER], top_k=TOP)
+    gemmd.MoE(session, *weights, top_k=TOP, name="plain")
+    with pytest.raises(gemmd.FailedPrecondition, match="published without a bias"):
+        gemmd.MoE(session, *weights, **biases, top_k=TOP, name="plain")
+
+
+def test_a_token_may_have_as_many_experts_as_a_call_gives(session, weights, random):
+    moe = gemmd.MoE(session, *weights)
+    assert "-> 48, float8_e4m3fn" in repr(moe)
+    x = random.standard_normal((4, HIDDEN), "f4")
+    for top in (1, EXPERTS, 2):
+        experts = np.argsort(random.random((4, EXPERTS)), 1)[:, :top]
+        shares = random.random((4, top), "f4")
+        assert relative_error(moe(x, experts, shares), exact(x, experts, shares, *weights)) < 0.15
+    for bad, why in ((np.zeros((4, 6), int), "top_k=6 of 5"), (np.zeros((4, 0), int), "one at least")):
+        with pytest.raises(ValueError, match=why):
+            moe(x, bad, bad.astype("f4"))
+    with pytest.raises(ValueError, match="without top_k"):
+        moe.from_logits(x, np.zeros((4, EXPERTS), "f4"))
+
+
 def test_no_token_gives_no_row(session, weights):
     moe = gemmd.MoE(session, *weights, top_k=TOP, out_dtype="bf16")
     x = np.ones((0, HIDDEN), "f4")

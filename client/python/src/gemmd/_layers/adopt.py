@@ -26,11 +26,11 @@ class Adopted(Unpickled):
 
     Attributes
     ----------
-    layers : dict of str to Linear, MLP or Sequential
+    layers : dict of str to Linear, MLP, MoE or Sequential
         By the path of the module that each has replaced: the first of several that share it. A
         module that occurs several times is named by its first path.
     left : dict of str to str
-        The Linears that were left alone, by path: why.
+        The Linears and the modules of experts that were left alone, by path: why.
     """
 
     _elsewhere = "adopt the model in each process, by one name"
@@ -103,6 +103,11 @@ def adopt(
     Linears give. The activations are ReLU, SiLU, either GELU or none, and dropout must be off. Gate
     and up may be the halves of one Linear's result, as Phi's are.
 
+    A module of stacked experts becomes one `gemmd.MoE`. It is called with tokens, each token's
+    experts and their weights, and holds [experts, 2i, k] and [experts, n, i], as transformers has
+    them; gate and up may be apart or take turns, with biases, a clamp, a factor and an offset, and
+    the weights may lie transposed. Its forward is tried on small random weights to find out.
+
     An attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so on)
     share one `gemmd.Linear`. Who is called first with an x multiplies for all three, so nobody may
     write to that x in between. Where the path or the class tells of attention to another x ("cross",
@@ -124,6 +129,7 @@ def adopt(
     - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
       `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
     - weights of other types than float32, bfloat16 and float16
+    - Linears beside as many experts as they have columns: rounded weights would choose others
 
     The Linears of an MLP are taken one by one where it has learnt something else, such as a norm,
     where it can be called with more than x, and where a forward above reads its parts; without a
@@ -145,8 +151,9 @@ def adopt(
         find them by it. NAME is of [A-Za-z0-9._/@-], and NAME/PATH of at most 128 bytes.
     quantize : {"fp8-block", "fp8-row", None}
         As `gemmd.Linear`'s.
-    where : function of a path and a torch.nn.Linear that returns a bool, optional
-        Which Linears to take, of those that can be. Several become one layer if all are taken.
+    where : function of a path and a module that returns a bool, optional
+        Which Linears and modules of experts to take, of those that can be. Several Linears become
+        one layer if all are taken.
     min_elements : int
         The smallest weight to take; those that become one layer count together. On an H200 blocks
         with weights of up to 9 million elements took longer by gemmd; those with 17 million and

@@ -5,7 +5,7 @@ them are replaced. Before that the model is not touched.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,13 @@ import torch
 
 from gemmd import errors
 from gemmd._layers.agreement import bound, differs, exact
-from gemmd._layers.chain import random_rows, x_name_of
+from gemmd._layers.chain import by_scale, x_name_of
+from gemmd._layers.experts import count_of, holds_experts
 from gemmd._layers.layer import Layer
-from gemmd._layers.patterns import PATTERNS, Match, linear, linears_within, siblings
+from gemmd._layers.match import Match
+from gemmd._layers.patterns import PATTERNS, experts, linear, linears_within, siblings
 from gemmd._layers.siblings import SiblingModule, Siblings
-from gemmd._layers.torch_module import LayerModule
+from gemmd._layers.torch_module import ExpertsModule, LayerModule
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
 from gemmd.resident import Quantize
@@ -47,11 +49,16 @@ class Adoption:
         self._quantize = quantize
         self._least = least
         self._made: dict[Any, Layer] = {}
-        self._siblings: dict[Any, Match] = {}  # of those made for several modules
+        self._matches: dict[Any, Match] = {}  # of those made
         self._parts: dict[Any, list[Any]] = {}  # of each that is made or being made
         self._sent: set[Layer] = set()  # parts whose weights were not there before
         self._todo: deque[tuple[Any, Match]] = deque()
         self.left: dict[str, str] = {}
+
+    @property
+    def spots(self) -> dict[Any, list[tuple[Any, str]]]:
+        """Where each module stands: parents and attributes."""
+        return self._tree.spots
 
     @property
     def layers(self) -> dict[str, Layer]:
@@ -63,6 +70,7 @@ class Adoption:
         paths = self._tree.paths
         stays = {
             module: self._tree.why_linear_stays(module)
+            or self._why_router(module)
             or ("" if where is None or where(path, module) else "where= left it out")
             for module, path in paths.items()
             if isinstance(module, torch.nn.Linear)
@@ -75,13 +83,29 @@ class Adoption:
                 within.update(module.modules())
         for module, path in paths.items():
             match = None if module in within else self._siblings_in(module, path, stays)
-            if match is not None and within.isdisjoint(match.linears):
-                self._todo.append((match.linears[0], match))
-                within.update(match.linears)
+            if match is not None and within.isdisjoint(match.holders):
+                self._todo.append((match.holders[0], match))
+                within.update(match.holders)
         for module, why in stays.items():
             if module not in within:
                 self._choose_linear(module, why)
+        self.choose_experts(where, within)
+
+    def choose_experts(
+        self, where: Callable[[str, Any], bool] | None = None, within: Container[Any] = ()
+    ) -> None:
+        """Of these alone, but for those `within` others. The last choice."""
+        for module, path in self._tree.paths.items():
+            if module not in within and holds_experts(module):
+                self._choose_experts(module, where is None or where(path, module))
         self._check()
+
+    def _why_router(self, module: Any) -> str:
+        """Of a Linear beside as many experts as it has columns."""
+        beside = (one for parent, _ in self._tree.spots[module] for one in parent.children())
+        if any(count_of(one) == module.out_features for one in beside):
+            return "it chooses experts; rounded weights would choose others"
+        return ""
 
     def _match(self, module: Any, stays: dict[Any, str]) -> Match | None:
         """Of a module that may be replaced as a whole, with all that is in it. Patterns may call
@@ -102,9 +126,9 @@ class Adoption:
     def _siblings_in(self, parent: Any, path: str, stays: dict[Any, str]) -> Match | None:
         """Of a module's Linears that get the same x."""
         match = siblings(parent, path)
-        if match is None or sum(one.weight.numel() for one in match.linears) < self._least:
+        if match is None or match.elements < self._least:
             return None
-        for one in match.linears:
+        for one in match.holders:
             if stays[one] or self._tree.occurs_again(one) or self._tree.why_read(one, beyond=one):
                 return None
         return match
@@ -119,13 +143,29 @@ class Adoption:
         else:
             self._todo.append((module, linear(module)))
 
+    def _choose_experts(self, module: Any, wanted: bool) -> None:
+        why = self._tree.why_experts_stay(module)
+        if not why and not wanted:
+            why = "where= left it out"
+        if not why and self._quantize is None:
+            why = "experts are of FP8, and quantize is None"
+        match = None if why else experts(module)
+        if not why and match is None:
+            why = "it computes something else than experts of gemmd.MoE do"
+        if match is not None and match.elements < self._least:
+            why = f"its weights have {match.elements} elements, min_elements is {self._least}"
+        if why or match is None:
+            self.left[self._tree.paths[module]] = why
+        else:
+            self._todo.append((module, match))
+
     def _check(self) -> None:
         """Raises for what would fail later, before anything is sent."""
         names = dict[str, str]()
         for _, match in self._todo:
-            for one in match.linears:
+            for one in match.holders:
                 path = self._tree.paths[one]
-                if one.training and one.weight.requires_grad:
+                if one.training and any(weight.requires_grad for weight in one.parameters()):
                     raise ValueError(
                         f"{path} is in training mode and its weight requires a gradient; layers"
                         " have no gradients: call model.eval() first"
@@ -153,62 +193,68 @@ class Adoption:
             for part in match.parts:
                 whole = {self._name_of(part.module) + ending for ending in part.endings}
                 yield from ((name, self._tree.paths[part.module]) for name in whole)
-                alone = ((self._name_of(one), self._tree.paths[one]) for one in part.linears)
+                alone = ((self._name_of(one), self._tree.paths[one]) for one in part.holders)
                 yield from ((name, path) for name, path in alone if name not in whole)
 
     def _name_of(self, module: Any) -> str:
         return published_name(self._name, self._tree.paths[module]) if self._name else ""
 
     def run(self) -> None:
-        """Makes the layers, and puts them into the model: all of them, or none.
+        """Makes the layers, and puts them into the model: all of them, or none."""
+        try:
+            put(self._tree.spots, self.make())
+        except BaseException as error:
+            self.discard()
+            error.add_note("nothing was adopted: the model is as it was")
+            raise
 
-        Raises
-        ------
-        ValueError
-            There is none to make.
-        """
-        replaced: list[tuple[Any, str, Any]] = []
+    def make(self) -> dict[Any, Any]:
+        """What takes the place of each module; all of them, or none."""
+        made = dict[Any, Any]()
         try:
             while self._todo:
                 module, match = self._todo.popleft()
                 if self._tried(module, match):
                     continue
-                for one in match.linears:  # one by one, then
+                for one in match.holders:  # one by one, then
                     self._choose_linear(one)
             for module, layer in self._made.items():
-                for one, made in self._modules(module, layer):
-                    made.train(one.training)
-                    for parent, attribute in self._tree.spots[one]:
-                        setattr(parent, attribute, made)
-                        replaced.append((parent, attribute, one))
-        except BaseException as error:
-            for parent, attribute, module in replaced:
-                setattr(parent, attribute, module)
-            for module in list(self._parts):
-                self._discard(module)
-            error.add_note("nothing was adopted: the model is as it was")
+                for one, in_its_place in self._modules(module, layer):
+                    made[one] = in_its_place.train(one.training)
+        except BaseException:
+            self.discard()
             raise
+        return made
+
+    def discard(self) -> None:
+        """Closes all that was made."""
+        for module in list(self._parts):
+            self._discard(module)
 
     def _modules(self, module: Any, layer: Layer) -> Iterator[tuple[Any, Any]]:
         """What is replaced by a layer, and by what."""
-        match = self._siblings.get(module)
-        if match is None:
+        match = self._matches[module]
+        if match.experts is not None:
+            yield module, ExpertsModule(layer, match.experts.order, *match.experts.names)
+            return
+        if not match.columns:
             yield module, LayerModule(layer, x_name_of(module))
             return
         shared = Siblings(layer, match.columns)
-        for which, one in enumerate(match.linears):
+        for which, one in enumerate(match.holders):
             yield one, SiblingModule(shared, which, x_name_of(one))
 
     def _tried(self, module: Any, match: Match) -> bool:
         """Makes a layer and compares its results with the module's. False: one layer does not do
         what the module does, and its Linears are left to try.
         """
-        whole = len(match.linears) > 1
-        own = match.compute if match.columns else module
-        x = None if match.on_meta else _rows(match)
-        if whole and own is module and x is not None and not _computes(module, match.compute, x):
-            return False
-        path = self._tree.paths[module]
+        whole = len(match.holders) > 1
+        own, path = match.own(module), self._tree.paths[module]
+        inputs = None if match.on_meta else match.inputs()
+        if inputs and match.compute is not own and not _computes(own, match.compute, inputs):
+            if not whole:
+                self.left[path] = "its forward computes something else than on small weights"
+            return not whole
         try:
             layer = self._made[module] = self._layer(module, match)
         except errors.NotFound as error:
@@ -223,10 +269,12 @@ class Adoption:
                 " out by where=",
                 reason=error.reason,
             ) from error
-        off = None if x is None else differs(own(x), layer(x), self._bound(module, x))
+        off = None
+        if inputs:
+            rows = by_scale(own(*inputs)), by_scale(layer(*inputs))
+            off = differs(*rows, self._bound(module, inputs[0]))
         if off is None:
-            if match.columns:
-                self._siblings[module] = match
+            self._matches[module] = match
             return True
         if not match.sent:
             self._refuse(layer, path, "values")
@@ -244,7 +292,7 @@ class Adoption:
             parts.append(layer)
             if part.sent:
                 self._sent.add(layer)
-            if [(one.n, one.k, one.has_bias) for one in _weights(layer)] != part.shapes:
+            if [(*one.shape, one.has_bias) for one in _weights(layer)] != part.shapes:
                 self._refuse(layer, self._tree.paths[part.module], "shapes or biases")
         return parts[0] if len(parts) == 1 else Sequential(*parts)
 
@@ -272,23 +320,34 @@ class Adoption:
                     layer.close()
 
 
+def put(spots: dict[Any, list[tuple[Any, str]]], made: dict[Any, Any]) -> None:
+    """Modules in the place of others, by where these stand: all of them, or none."""
+    replaced: list[tuple[Any, str, Any]] = []
+    try:
+        for module, in_its_place in made.items():
+            for parent, attribute in spots[module]:
+                setattr(parent, attribute, in_its_place)
+                replaced.append((parent, attribute, module))
+    except BaseException:
+        for parent, attribute, module in replaced:
+            setattr(parent, attribute, module)
+        raise
+
+
 def _weights(layer: Any) -> tuple[Any, ...]:
     return layer.weights if isinstance(layer.weights, tuple) else (layer.weights,)
 
 
-def _rows(match: Match) -> Any:
-    weight = match.linears[0].weight
-    return random_rows(weight.shape[1], weight.device, weight.dtype)
-
-
-def _computes(module: Any, compute: Callable[[Any], Any], x: Any) -> bool:
+def _computes(
+    module: Callable[..., Any], compute: Callable[..., Any], inputs: tuple[Any, ...]
+) -> bool:
     """Whether a module's forward is that, as far as its results tell."""
     try:
-        own, wanted = module(x), compute(x)
+        own, wanted = module(*inputs), compute(*inputs)
     except Exception:  # it takes something else than x alone, for instance
         return False
     if not isinstance(own, torch.Tensor) or not own.any():
         return False
     if own.shape != wanted.shape or own.dtype != wanted.dtype:
         return False
-    return differs(own, wanted, exact(x)) is None
+    return differs(by_scale(own), by_scale(wanted), exact(inputs[0])) is None

@@ -44,17 +44,10 @@ class Block(Layer):
         """`forward` of what x is put together of, side by side; a graph's calls read each where it
         lies.
         """
-        first = parts[0]
-        if len(parts) > 1:
-            torch = interop.torch_module()
-            if first.is_cuda and torch._C._cuda_isCurrentStreamCapturing():
-                rows = first.numel() // first.shape[-1]
-                if rows and not self.why_not_on_gpu(first.get_device()):
-                    result = self._local.captured(parts, rows)
-                    if result is not None:
-                        return result
-            first = torch.cat(parts, -1)
-        return self.forward(first)
+        if len(parts) == 1:
+            return self.forward(parts[0])
+        result = self.captured(parts)
+        return self.forward(interop.torch_module().cat(parts, -1)) if result is None else result
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """As `Layer.dtype_for`."""

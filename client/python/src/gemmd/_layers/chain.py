@@ -68,6 +68,11 @@ def random_rows(columns: int, device: Any, dtype: Any = torch.float32, seed: int
     return (x * scales).to(device, dtype)
 
 
+def by_scale(rows: Any) -> Any:
+    """What was made of them: a row for each scale."""
+    return rows.reshape(len(_SCALES), -1)
+
+
 class _NoChain(Exception):
     pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, overload
 
@@ -185,6 +185,18 @@ class Layer(Unpickled):
             if m:
                 return self._local.on_gpu(x, m, copied)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
+
+    def captured(self, parts: Sequence[Any]) -> Any:
+        """The result for tensors that x is put together of, each read where it lies, if a graph is
+        being captured; else None.
+        """
+        first = parts[0]
+        if not first.is_cuda or not interop.torch_module()._C._cuda_isCurrentStreamCapturing():
+            return None
+        rows = first.numel() // first.shape[-1]
+        if not rows or self.why_not_on_gpu(first.get_device()):
+            return None
+        return self._local.captured(parts, rows)
 
     def module(self) -> Any:
         """The layer as a torch.nn.Module, for a model of modules: `block.mlp = mlp.module()`. It

@@ -64,6 +64,10 @@ class Weights(Scaled):
     by_row: bool = False
 
     @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.k
+
+    @property
     def quantized(self) -> bool:
         return bool(self.dtype == dtypes.float8_e4m3fn)
 
@@ -210,6 +214,10 @@ class Forward:
     @property
     def scratch_bytes(self) -> int:
         raise NotImplementedError
+
+    def part_dtypes(self, count: int) -> tuple[np.dtype[Any], ...]:
+        """Of the tensors that x is put together of."""
+        return (self.in_dtype,) * count
 
     def _input(self, io: Handle) -> Any:
         """What `_compute` takes as x."""

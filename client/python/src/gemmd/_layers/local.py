@@ -232,8 +232,10 @@ class LocalCalls(Seats):
         stream = torch._C._cuda_getCurrentRawStream(device)
         with self._lock:
             call = self._call_of(parts[0].dtype, m, device, GRAPHS)
-            if any(one.dtype is not call.in_dtype or one.is_neg() for one in parts):
-                return None
+            wanted = map(interop.torch_dtype, call.step.part_dtypes(len(parts)))
+            for one, dtype in zip(parts, wanted, strict=True):
+                if one.dtype is not dtype or one.is_neg():
+                    return None
             flat = [graphs.rows_in_place(one, m) for one in parts]
             shape = (*parts[0].shape[:-1], self._features)
             out = torch.empty(shape, dtype=call.out_dtype, device=parts[0].device)

@@ -27,14 +27,15 @@ from gemmd.tensor import Tensor
 
 _LABEL = "gemmd.MoE/1"
 _LABEL_BY_ROW = "gemmd.MoE.row/1"
+_BIAS = "+bias"
 _CHOICE_BYTES = 8  # of a token's choice: an int32 expert and a float32 weight
 _ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
 
 
 @dataclass(frozen=True)
 class ExpertWeights(Scaled):
-    """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, and
-    their scales behind them.
+    """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, their
+    scales, and biases [experts, n].
 
     Attributes
     ----------
@@ -46,10 +47,15 @@ class ExpertWeights(Scaled):
     n: int
     k: int
     by_row: bool = False
+    has_bias: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.experts, self.n, self.k
+
+    @property
+    def quantized(self) -> bool:
+        return True
 
     @property
     def scales_shape(self) -> tuple[int, ...]:
@@ -60,12 +66,16 @@ class ExpertWeights(Scaled):
         return padded(math.prod(self.shape))
 
     @property
-    def size_bytes(self) -> int:
+    def bias_at(self) -> int:
         return self.scales_at + padded(4 * math.prod(self.scales_shape))
 
     @property
+    def size_bytes(self) -> int:
+        return self.bias_at + (padded(4 * self.experts * self.n) if self.has_bias else 0)
+
+    @property
     def label(self) -> str:
-        return _LABEL_BY_ROW if self.by_row else _LABEL
+        return (_LABEL_BY_ROW if self.by_row else _LABEL) + (_BIAS if self.has_bias else "")
 
     @property
     def shown(self) -> str:
@@ -81,13 +91,14 @@ class ExpertWeights(Scaled):
         FailedPrecondition
             Another kind of buffer has the name.
         """
-        if buffer.label not in (_LABEL, _LABEL_BY_ROW) or len(buffer.shape) != 3:
+        label = buffer.label.removesuffix(_BIAS)
+        if label not in (_LABEL, _LABEL_BY_ROW) or len(buffer.shape) != 3:
             raise FailedPrecondition(
                 f'{buffer!r} published as "{buffer.published_name}" was not made by gemmd.MoE;'
                 " choose another name"
             )
         experts, n, k = buffer.shape
-        return cls(experts, n, k, buffer.label == _LABEL_BY_ROW)
+        return cls(experts, n, k, label == _LABEL_BY_ROW, label != buffer.label)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """What activations are sent in."""
@@ -97,6 +108,11 @@ class ExpertWeights(Scaled):
         values = buffer.tensor(self.shape, dtypes.float8_e4m3fn)
         scales = buffer.tensor(self.scales_shape, "f32", offset_bytes=self.scales_at)
         return Operand(values, scales, self.granularity)
+
+    def bias(self, buffer: Handle) -> Tensor | None:
+        if not self.has_bias:
+            return None
+        return buffer.tensor((self.experts, self.n), "f32", offset_bytes=self.bias_at)
 
     def room_bytes(self, rows: int) -> int:
         """Of memory for an operand [rows, k] that the weights multiply."""
@@ -141,7 +157,8 @@ def packed_columns(hidden: int, top_k: int, dtype: np.dtype[Any]) -> int:
 @dataclass(frozen=True)
 class MoeStep(Forward):
     """One forward pass over m tokens. `io` is [tokens | result]; a token's row is x [hidden], the
-    int32 experts [top_k] and their float32 weights [top_k], one behind the other.
+    int32 experts [top_k] and their float32 weights [top_k], one behind the other. A graph's call
+    gives these three as tensors of their own.
     """
 
     gate_up: ExpertWeights
@@ -200,14 +217,17 @@ class MoeStep(Forward):
             weights[:, first + self.top_k : first + 2 * self.top_k],
         )
 
-    def _input(self, io: Handle) -> Handle:
-        return io
+    def part_dtypes(self, count: int) -> tuple[np.dtype[Any], ...]:
+        return self.in_dtype, np.dtype(np.int32), np.dtype(np.float32)
+
+    def _input(self, io: Handle) -> tuple[Tensor, ...]:
+        return self._inputs(io)
 
     def _compute(
-        self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
+        self, weights: tuple[Handle, Handle], x: tuple[Tensor, ...], scratch: Handle, d: Tensor
     ) -> list[Op]:
         offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, gated_at, _ = self._starts
-        x, experts, factors = self._inputs(io)
+        tokens, experts, factors = x
         offsets = scratch.tensor((self.gate_up.experts + 1,), "i32", offset_bytes=offsets_at)
         rows = scratch.tensor((self.rows,), "i32", offset_bytes=rows_at)
         positions = scratch.tensor((self.m, self.top_k), "i32", offset_bytes=positions_at)
@@ -216,6 +236,7 @@ class MoeStep(Forward):
         expanded = scratch.tensor((self.rows, self.n), self._expanded, offset_bytes=expanded_at)
         of_gate_up, of_down = weights
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
+        biases = self.gate_up.bias(of_gate_up), self.down.bias(of_down)
         gated, behind = h, list[Op]()
         if self.down.by_row:  # no gate writes such scales
             shape = (self.rows, self.down.k)
@@ -223,10 +244,10 @@ class MoeStep(Forward):
             behind.append(ops.quantize(gated.values, h))
         return [
             grouped.route(experts, offsets, rows, positions),
-            ops.quantize(x, a, rows=rows),
-            grouped.grouped_matmul(a, up, offsets, gated, gate=self.gate),
+            ops.quantize(tokens, a, rows=rows),
+            grouped.grouped_matmul(a, up, offsets, gated, gate=self.gate, bias=biases[0]),
             *behind,
-            grouped.grouped_matmul(h, down, offsets, expanded),
+            grouped.grouped_matmul(h, down, offsets, expanded, bias=biases[1]),
             grouped.combine(expanded, positions, factors, d),
         ]
 

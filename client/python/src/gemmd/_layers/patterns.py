@@ -5,7 +5,7 @@ one alone, `siblings` for Linears of one module that get the same x.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,107 +17,16 @@ from gemmd._layers.chain import (
     random_rows,
     takes_x_alone,
 )
+from gemmd._layers.experts import experts_of
 from gemmd._layers.layer import Layer
+from gemmd._layers.match import Joined, Made, Match, Part, Values
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
+from gemmd.moe import MoE
 from gemmd.ops import Activation
-from gemmd.resident import Quantize
 
 if TYPE_CHECKING:
     from gemmd.session import Session
-
-
-class Values:
-    """A weight as layers take it: a function that is called unless the weight is published."""
-
-    def __init__(self, *tensors: Any) -> None:
-        self._tensors = tensors
-        self.used = False
-
-    def __call__(self) -> Any:
-        self.used = True
-        return self._tensors[0] if len(self._tensors) == 1 else self._tensors
-
-
-class Joined(Values):
-    """Weights one below the other, as one."""
-
-    def __call__(self) -> Any:
-        self.used = True
-        return torch.cat(self._tensors)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A Linear or an MLP that is to be made.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        By whose path the weights are published.
-    linears : tuple of torch.nn.Linear
-        All that hold the weights.
-    endings : tuple of str
-        Of the names that the weights are published by.
-    shapes : list of (n, k, has_bias)
-        Of the weights.
-    """
-
-    module: Any
-    linears: tuple[Any, ...]
-    endings: tuple[str, ...]
-    shapes: list[tuple[int, int, bool]]
-    values: tuple[Values, ...]
-    _make: Callable[..., Layer]
-
-    @property
-    def on_meta(self) -> bool:
-        """Whether a weight or bias has no values."""
-        return any(one.is_meta for linear in self.linears for one in linear.parameters())
-
-    @property
-    def sent(self) -> bool:
-        """Whether the layer was made of the module's weights: no published ones were found."""
-        return all(one.used for one in self.values)
-
-    def make(self, session: Session, name: str, quantize: Quantize | None) -> Layer:
-        """The layer, of published weights alone if the module's have no values."""
-        given = [None] * len(self.values) if self.on_meta else self.values
-        return self._make(session, *given, name=name, quantize=quantize)
-
-
-@dataclass(frozen=True)
-class Match:
-    """A layer that can take a module's place.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        It is a Sequential of these, where there are several.
-    compute : callable
-        What the layer computes, by torch and the module's own weights.
-    columns : tuple of int
-        Of siblings, each of which takes that many columns of the result; else empty.
-    """
-
-    parts: tuple[Part, ...]
-    compute: Callable[[Any], Any]
-    columns: tuple[int, ...] = ()
-
-    @property
-    def linears(self) -> list[Any]:
-        """All that hold the layer's weights."""
-        return [one for part in self.parts for one in part.linears]
-
-    @property
-    def on_meta(self) -> bool:
-        """Whether a weight or bias has no values."""
-        return any(part.on_meta for part in self.parts)
-
-    @property
-    def sent(self) -> bool:
-        """Whether no published weights were found."""
-        return all(part.sent for part in self.parts)
 
 
 def linear(module: Any) -> Match:
@@ -131,6 +40,37 @@ def _linear_part(module: Any, activation: Activation = "none") -> Part:
         return Linear(session, weight, bias=bias, activation=activation, **options)
 
     return Part(module, (module,), ("",), [_shape(module)], (Values(module.weight),), make)
+
+
+def experts(module: Any) -> Match | None:
+    """A MoE for a module that is given tokens, each token's experts and their weights."""
+    found = experts_of(module)
+    if found is None:
+        return None
+    values = dict(module.named_parameters())
+    has_bias = tuple(bool(one) for one in (found.gate_up_bias, found.down_bias))
+    count, _, _ = values[found.down].shape
+    n, inner = found.matrix_of_down(values).shape[1:]
+
+    def make(session: Session, gate_up: Any, down: Any, **options: Any) -> Layer:
+        biases = (None, None) if gate_up is None else found.biases(values)
+        return MoE(
+            session, gate_up, down, gate=found.gate_of_halves,
+            gate_up_bias=biases[0], down_bias=biases[1], **options,
+        )  # fmt: skip
+
+    part = Part(
+        module,
+        (module,),
+        (".gate_up", ".down"),
+        [(count, 2 * inner, n, has_bias[0]), (count, n, inner, has_bias[1])],
+        (
+            Made(lambda: found.matrix_of_gate_up(values)),
+            Made(lambda: found.matrix_of_down(values)),
+        ),
+        make,
+    )
+    return Match((part,), partial(found.computes, values), experts=found)
 
 
 def siblings(parent: Any, path: str) -> Match | None:

@@ -10,6 +10,7 @@ import torch.fx
 
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
+    from gemmd.moe import MoE
 
 
 class LayerModule(torch.nn.Module):  # type: ignore[misc]
@@ -18,14 +19,15 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
     Attributes
     ----------
     layer : Linear, MLP, MoE or Sequential
-    x_name : str
-        By which x may be given, too: a module in whose place this one stands called it so.
+    names : tuple of str
+        By which x, and what else a layer takes, may be given, too: a module in whose place this one
+        stands called them so.
     """
 
-    def __init__(self, layer: Layer, x_name: str = "x") -> None:
+    def __init__(self, layer: Layer, *names: str) -> None:
         super().__init__()
         self.layer = layer
-        self.x_name = x_name
+        self.names = names or ("x",)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """As the layer's. To torch.fx it is one call of this module, within another."""
@@ -35,8 +37,9 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
             if isinstance(one, torch.fx.Proxy):
                 path = one.tracer.path_of_module(self)
                 return one.tracer.create_proxy("call_module", path, inputs, named)
-        if not inputs and self.x_name in named:
-            inputs = (named.pop(self.x_name),)
+        for name in self.names[len(inputs) :]:
+            if name in named:
+                inputs = (*inputs, named.pop(name))
         return self.called(*inputs, **named)
 
     def called(self, *inputs: Any, **named: Any) -> Any:
@@ -63,3 +66,27 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
         memo[id(self)] = made
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return made
+
+
+class ExpertsModule(LayerModule):
+    """A `MoE` in the place of a module of experts.
+
+    Attributes
+    ----------
+    order : tuple of int
+        Which arguments a token's experts and their weights are.
+    """
+
+    layer: MoE
+
+    def __init__(self, layer: Layer, order: tuple[int, int], *names: str) -> None:
+        super().__init__(layer, *names)
+        self.order = order
+
+    def called(self, *inputs: Any) -> Any:
+        if len(inputs) != 3:
+            raise TypeError(f"{len(inputs)} arguments; {', '.join(self.names)} are needed")
+        given = inputs[0], inputs[self.order[0]], inputs[self.order[1]]
+        x, experts, weights = (one.reshape(-1, one.shape[-1]) for one in given)
+        y = self.layer.route(x, experts, weights)
+        return y.reshape(*inputs[0].shape[:-1], self.layer.out_features)

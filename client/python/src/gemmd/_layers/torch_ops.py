@@ -40,7 +40,8 @@ def _digest(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
-def _by(key: int) -> Any:
+def layer_of(key: int) -> Any:
+    """The layer that an op with that key calls."""
     found = _layers.get(key)
     if found is None:
         raise RuntimeError(
@@ -55,11 +56,11 @@ def _by(key: int) -> Any:
 
 
 def _layer(x, key, features, dtype):  # type: ignore[no-untyped-def]
-    return _by(key).run(x, copied=True).data  # no view: a view with a gradient is not written in place
+    return layer_of(key).run(x, copied=True).data  # no view: a view with a gradient is not written in place
 
 
 def _routed(x, experts, weights, key, features, dtype):  # type: ignore[no-untyped-def]
-    return _by(key).route(x, experts, weights, copied=True).data
+    return layer_of(key).route(x, experts, weights, copied=True).data
 
 
 # By annotations that are no strings: torch infers the ops' schemas from them.

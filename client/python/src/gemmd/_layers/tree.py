@@ -47,6 +47,12 @@ class Tree:
             return f"it is a {type(module).__name__}, a subclass of torch.nn.Linear"
         return _why_weight(module.weight) or self.why_stays(module)
 
+    def why_experts_stay(self, module: Any) -> str:
+        """The same of a module of experts."""
+        why = "it occurs several times" if self.occurs_again(module) else self.why_stays(module)
+        why = why or self.why_read(module, beyond=module)
+        return why or next(filter(None, map(_why_weight, module.parameters())), "")
+
     def why_stays(self, module: Any) -> str:
         """The same of any module."""
         if not self.spots[module]:

@@ -4,7 +4,7 @@ of a `Block`. What is left runs as torch runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,23 @@ import torch
 from torch.fx import GraphModule, Node
 
 from gemmd import errors
+from gemmd._layers.adopting import Adoption, put
 from gemmd._layers.agreement import bound, differs
 from gemmd._layers.block import Block
-from gemmd._layers.chain import random_rows
+from gemmd._layers.chain import by_scale, random_rows
+from gemmd._layers.graph.by_parameters import ByParameters
+from gemmd._layers.graph.found import Found
+from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import regions_of
-from gemmd._layers.graph.rewriting import can_regroup, rewrite
+from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
 from gemmd._layers.graph.writes import Writes
 from gemmd._layers.graph.written import Matrix, Written
+from gemmd._layers.layer import Layer
 from gemmd._layers.linear_step import Weights, float_bytes
+from gemmd._layers.shadow import shadow
 from gemmd._memory.layout import padded
 from gemmd.buffer import Buffer
 from gemmd.resident import Quantize, all_or_none, obtain
@@ -61,16 +67,45 @@ class Compiling:
         self._kept = dict[tuple[Any, ...], Block]()  # by what they are made of: graphs come again
         self._refused = dict[tuple[Any, ...], str]()
         self._parameters = {id(one): one for one in model.parameters()}  # alive, or ids come again
+        self._experts = Adoption(model, session, name, quantize, least)
+        with torch.no_grad():
+            self._experts.choose_experts()
+            self._stand_ins = self._experts.make()
         self.blocks = list[Block]()
-        self.left = list[str]()
+        self.left = [f"{path}: {why}" for path, why in self._experts.left.items()]
         self.graphs = 0
 
     def __call__(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
         """What runs in a graph's place."""
         self.graphs += 1
+        return ByParameters(graph_module, inputs, self._rewritten)
+
+    @property
+    def experts(self) -> dict[str, Layer]:
+        """Layers of experts, by the path of the module that each stands for."""
+        return self._experts.layers
+
+    def shadow_of(self, model: Any) -> Any:
+        """The model to compile, whose experts are those; the model itself if it has none."""
+        return shadow(model, self._stand_ins)
+
+    def put_in(self) -> None:
+        """Those, into the model itself."""
+        put(self._experts.spots, self._stand_ins)
+
+    def take_out(self) -> None:
+        """The model's own again."""
+        for module in self._stand_ins:
+            put(self._experts.spots, {module: module})
+
+    def _rewritten(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
+        """With calls of blocks in it, for the parameters among those inputs."""
         with torch.no_grad():
+            say_masks(graph_module.graph, as_op=self._rest != "eager")
             reading = Reading(graph_module, inputs)
             self._parameters.update((id(one), one) for one in reading.parameters)
+            for one in reading.choosers:
+                self._leave((one,), "it chooses experts; rounded weights would choose others")
             regions = regions_of(reading)
             writes = Writes(
                 reading.graph, reading.order, {x for one in regions for x in one.nodes()}
@@ -80,6 +115,8 @@ class Compiling:
             for written, block in made:
                 if block is not None:
                     rewrite(reading, written, block, now, as_op=self._rest != "eager")
+            if self._rest == "eager":
+                call_directly(graph_module.graph)
         graph_module.graph.lint()
         graph_module.recompile()
         if self._rest == "eager":
@@ -93,10 +130,14 @@ class Compiling:
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:
         """A region's block; None if the region is left alone."""
         why, block = self._tried(reading, writes, written)
-        told = f"{self._naming.shown(written.region.found)}: {why}"
-        if why and told not in self.left:  # graphs come again, for other shapes
-            self.left.append(told)
+        if why:
+            self._leave(written.region.found, why)
         return block
+
+    def _leave(self, found: Iterable[Found], why: str) -> None:
+        told = f"{self._naming.shown(found)}: {why}"
+        if told not in self.left:  # graphs come again, for other shapes
+            self.left.append(told)
 
     def _tried(
         self, reading: Reading, writes: Writes, written: Written
@@ -214,7 +255,7 @@ class Compiling:
         got = block.run(x, copied=True)
         most = bound(x, block.weights, len(block.weights))
         offs = [
-            differs(_by_scale(values[node]), _by_scale(got[..., columns]), most)
+            differs(by_scale(values[node]), by_scale(got[..., columns]), most)
             for node, columns in written.columns.items()
         ]
         return max((one for one in offs if one is not None), default=0.0)
@@ -224,8 +265,3 @@ def _rows_like(node: Node, seed: int) -> Any:
     """[rows, columns]"""
     of = sample(node)
     return random_rows(int(of.shape[-1]), of.device, of.dtype, seed).flatten(0, -2)
-
-
-def _by_scale(rows: Any) -> Any:
-    """Rows like those, by the scales that they were made with."""
-    return rows.unflatten(0, random_rows(1, "cpu").shape[:2])

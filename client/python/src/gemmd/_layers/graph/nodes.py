@@ -10,7 +10,8 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-ADDS = (operator.add, torch.add, operator.iadd, "add")
+ADDS_IN_PLACE = (operator.iadd, "add_")
+ADDS = (operator.add, torch.add, "add", *ADDS_IN_PLACE)
 PRODUCTS = (operator.mul, torch.mul, "mul")
 _CASTS = ("to", "float", "type", "type_as")
 

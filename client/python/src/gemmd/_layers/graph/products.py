@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from gemmd._layers.graph.found import Found
-from gemmd._layers.graph.nodes import ADDS, PRODUCTS, alike, arguments, either_way, sample
+from gemmd._layers.graph.nodes import ADDS, ADDS_IN_PLACE, PRODUCTS, alike, arguments, either_way, sample
 from gemmd._layers.graph.views import behind_views
 from gemmd._layers.graph.writes import is_view
 
@@ -71,7 +71,7 @@ def _by_columns(reading: Reading, node: Node, x: Any, weight: Any, bias: Any) ->
 
 def shifted(reading: Reading, node: Node) -> Found | None:
     """A product without a bias, and a number for each column that is added to it."""
-    if node.target not in ADDS or node.target is operator.iadd:
+    if node.target not in ADDS or node.target in ADDS_IN_PLACE:
         return None
     for product, vector in _with_vector(reading, node):
         if product.bias is None:
@@ -129,7 +129,7 @@ def add(reading: Reading, node: Node) -> Found | None:
 
 def _may_write(reading: Reading, node: Node) -> bool:
     """Whether nobody sees that `x += y` writes x."""
-    if node.target is not operator.iadd:
+    if node.target not in ADDS_IN_PLACE:
         return True
     written = node.args[0]
     if not isinstance(written, Node) or written.op == "placeholder":

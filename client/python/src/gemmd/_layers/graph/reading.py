@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from gemmd._layers.graph import norms, pointwise, products, views
+from gemmd._layers.graph.choosers import choosers
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import evaluate, sample
 from gemmd._layers.graph.nothing import drop_nothings
@@ -27,6 +28,13 @@ class Reading:
         As torch's compiler hands it to a backend.
     inputs : sequence
         What its placeholders stand for.
+
+    Attributes
+    ----------
+    found : dict of Node to Found
+        By root.
+    choosers : list of Found
+        Products that are not among them, because they choose experts.
     """
 
     def __init__(self, graph_module: GraphModule, inputs: Any) -> None:
@@ -47,6 +55,9 @@ class Reading:
             one = None if node in self._constants else _look_at(self, node)
             if one is not None:
                 self.found[node] = one
+        self.choosers = choosers(self.graph, self.found)
+        for one in self.choosers:
+            del self.found[one.root]
 
     def _find_constants(self) -> None:
         for node in self.graph.nodes:

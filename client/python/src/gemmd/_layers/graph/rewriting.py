@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from gemmd._layers import torch_ops
 from gemmd._layers.block import Block
 from gemmd._layers.graph.nodes import alike, sample
 from gemmd._layers.graph.reading import Reading
@@ -36,7 +37,7 @@ def rewrite(
                 _flat(graph, node, one) for node, one in zip(region.inputs, given, strict=True)
             ]
         if not as_op:
-            y = graph.call_function(_caller(block), tuple(given))
+            y = graph.call_function(_caller(block.of_parts), tuple(given))
         else:
             x = given[0] if len(given) == 1 else graph.call_function(torch.cat, (given, -1))
             traced = block._traced
@@ -57,6 +58,17 @@ def rewrite(
         graph.erase_node(node)
 
 
+def call_directly(graph: Graph) -> None:
+    """Layers that the model had in it, as blocks are called: by no op of torch's, which would copy
+    each result.
+    """
+    for node in graph.nodes:
+        for op in (torch.ops.gemmd.layer, torch.ops.gemmd.routed):
+            if node.target in (op, op.default):
+                *given, key, _, _ = node.args
+                node.target, node.args = _caller(torch_ops.layer_of(key)), tuple(given)
+
+
 def _behind(node: Node) -> Node:
     """Where a call that needs it can stand: behind it, and behind all placeholders."""
     where = node.next
@@ -65,11 +77,13 @@ def _behind(node: Node) -> Node:
     return where
 
 
-def _caller(block: Block) -> Callable[[Any], Any]:
-    def gemmd_block(*parts: Any) -> Any:
-        return block.of_parts(*parts)
+def _caller(called: Callable[..., Any]) -> Callable[..., Any]:
+    """With a name, as torch wants it."""
 
-    return gemmd_block
+    def gemmd_layer(*inputs: Any) -> Any:
+        return called(*inputs)
+
+    return gemmd_layer
 
 
 def _are_alike(inputs: Sequence[Node]) -> bool:

@@ -38,7 +38,8 @@ def is_write(node: Node) -> bool:
     if node.target in _WRITERS or node.kwargs.get("out") is not None:
         return True
     name = _name(node)
-    in_place = name.endswith("_") and not name.endswith("__")
+    of_python = getattr(node.target, "__module__", "") == operator.and_.__module__
+    in_place = name.endswith("_") and not name.endswith("__") and not of_python
     said = node.kwargs.get("inplace") is True
     return bool(in_place or said or (name in _MAYBE_WRITERS and True in node.args[1:]))
 

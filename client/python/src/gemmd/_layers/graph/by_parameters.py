@@ -1,0 +1,58 @@
+"""One graph of torch's compiler for several modules: it comes once for all modules of a class whose
+forward is compiled by itself, and parameters are among its inputs. What is made of it for one set of
+parameters is wrong for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+
+Run = Callable[..., Any]
+
+
+class ByParameters:
+    """What runs in a graph's place: for each set of parameters what `make` makes for it.
+
+    Parameters
+    ----------
+    graph_module : torch.fx.GraphModule
+        Never changed: `make` is given copies.
+    inputs : sequence
+        Those of the first call.
+    make : function of a GraphModule and inputs
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        inputs: Sequence[Any],
+        make: Callable[[GraphModule, Sequence[Any]], Run],
+    ) -> None:
+        self._graph_module = graph_module
+        self._make = make
+        self._places = [at for at, one in enumerate(inputs) if isinstance(one, torch.nn.Parameter)]
+        self._made = list[tuple[list[Any], Run]]()
+        self._make_for(inputs)
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = [inputs[at] for at in self._places]
+        for parameters, run in self._made:
+            if all(map(is_, parameters, given)):
+                return run(*inputs)
+        return self._make_for(inputs)(*inputs)
+
+    def _make_for(self, inputs: Sequence[Any]) -> Run:
+        run = self._make(_copied(self._graph_module), inputs)
+        self._made.append(([inputs[at] for at in self._places], run))
+        return run
+
+
+def _copied(graph_module: GraphModule) -> GraphModule:
+    graph = Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    return GraphModule(graph_module, graph)

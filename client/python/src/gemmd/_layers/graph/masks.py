@@ -1,0 +1,171 @@
+"""Attention masks that are made of extents alone: traced, a model makes one where it needs none.
+
+torch's fast attention takes no mask, or a causal one that it is told of; with a mask whose last stride is
+0 it is by plain matmuls in float32, at a tenth of the speed. So a mask that lets all through goes, and one
+that is causal is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch.fx import Graph, GraphModule, Node
+
+from gemmd._layers.graph.nodes import arguments, sample
+from gemmd._layers.graph.writes import is_write
+
+Kind = Literal["all", "causal", "other"]
+
+_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_MOST_KNOWN = 256  # extents of one mask
+
+
+def say_masks(graph: Graph, as_op: bool) -> None:
+    """Takes masks out of a graph. `as_op`: the graph is compiled further, and must know all it calls."""
+    made = dict[Node, _Mask | None]()
+    for node in list(graph.nodes):
+        given = _attention(node)
+        if given is None:
+            continue
+        mask = given["attn_mask"]
+        if mask not in made:
+            made[mask] = _Mask.of(mask)
+        own = made[mask]
+        if own is None:
+            _make_dense(graph, node, mask)
+        elif not own.numbers:
+            extents = _extents(given)
+            known = all(isinstance(one, int) for one in extents)
+            kind = own.kind_of((), *extents) if known else "other"
+            if kind == "other":
+                _make_dense(graph, node, mask)
+            else:
+                _replace_mask(node, None, kind == "causal")
+        elif not as_op:
+            node.args = (given["query"], given["key"], given["value"], *own.numbers)
+            rest = {name: given[name] for name in ("dropout_p", "scale", "enable_gqa")}
+            node.kwargs = {name: one for name, one in rest.items() if one is not None}
+            node.target = own.attend()
+    for own in made.values():
+        for node in reversed(own.nodes if own is not None else ()):
+            if not node.users:
+                graph.erase_node(node)
+
+
+def _attention(node: Node) -> dict[str, Any] | None:
+    """The arguments of an attention with a mask."""
+    if node.target is not F.scaled_dot_product_attention:
+        return None
+    given = arguments(node, _NAMES)
+    tensors = all(isinstance(given[name], Node) for name in _NAMES[:4])
+    return given if tensors and not given["is_causal"] else None
+
+
+def _extents(given: dict[str, Any]) -> tuple[Any, Any]:
+    """The queries and the keys."""
+    return sample(given["query"]).shape[-2], sample(given["key"]).shape[-2]
+
+
+def _replace_mask(node: Node, mask: Node | None, causal: bool) -> None:
+    given = arguments(node, _NAMES)
+    given.update(attn_mask=mask, is_causal=causal)
+    node.args = tuple(given[name] for name in _NAMES[:3])
+    node.kwargs = {name: given[name] for name in _NAMES[3:] if given[name] is not None}
+
+
+def _make_dense(graph: Graph, node: Node, mask: Node) -> None:
+    of = sample(mask)
+    if of is None or of.dim() == 0 or of.stride(-1) == 1:
+        return
+    with graph.inserting_before(node):
+        dense = graph.call_method("contiguous", (mask,))
+        dense.meta = {"example_value": of.contiguous()}
+    _replace_mask(node, dense, False)
+
+
+class _Mask:
+    """One that is made of numbers.
+
+    Attributes
+    ----------
+    numbers : list of Node
+        Extents that a graph is given, of which a call's are known only then.
+    nodes : list of Node
+        All that make it, in the graph's order.
+    """
+
+    def __init__(self, numbers: list[Node], nodes: list[Node]) -> None:
+        self.numbers, self.nodes = numbers, nodes
+        graph, now = Graph(), dict[Node, Node]()
+        for at, one in enumerate(numbers):
+            now[one] = graph.placeholder(f"number{at}")
+        for one in nodes:
+            now[one] = graph.node_copy(one, lambda node: now[node])
+        graph.output(now[nodes[-1]])
+        self._make = GraphModule(torch.nn.Module(), graph)
+        self._kinds = dict[tuple[Any, ...], Kind]()
+
+    @classmethod
+    def of(cls, mask: Node) -> _Mask | None:
+        """None: it is made of a tensor that the graph is given, or computes of one."""
+        numbers, nodes, todo = dict[Node, None](), set[Node](), [mask]
+        while todo:
+            node = todo.pop()
+            if node in nodes or node in numbers:
+                continue
+            value = node.meta.get("example_value")
+            if isinstance(value, torch.SymInt | int):
+                numbers[node] = None
+            elif node.op in ("call_function", "call_method") and not _draws(node):
+                nodes.add(node)
+                todo += node.all_input_nodes
+            else:
+                return None
+        if not nodes or any(map(is_write, (user for node in nodes for user in node.users))):
+            return None
+        return cls(list(numbers), [node for node in mask.graph.nodes if node in nodes])
+
+    def kind_of(self, numbers: tuple[Any, ...], queries: int, keys: int) -> Kind:
+        """What it says, with those numbers."""
+        key = (*numbers, queries, keys)
+        if key not in self._kinds:
+            if len(self._kinds) >= _MOST_KNOWN:
+                self._kinds.clear()
+            self._kinds[key] = _kind(self._make(*numbers), queries, keys)
+        return self._kinds[key]
+
+    def attend(self) -> Callable[..., Any]:
+        """An attention that is given the numbers in a mask's place."""
+
+        def attention(query: Any, key: Any, value: Any, *numbers: Any, **options: Any) -> Any:
+            extents = query.shape[-2], key.shape[-2]
+            known = (*numbers, *extents) in self._kinds
+            capturing = query.is_cuda and torch._C._cuda_isCurrentStreamCapturing()
+            kind = self.kind_of(numbers, *extents) if known or not capturing else "other"
+            if kind == "other":
+                options["attn_mask"] = self._make(*numbers).contiguous()
+            else:
+                options["is_causal"] = kind == "causal"
+            return F.scaled_dot_product_attention(query, key, value, **options)
+
+        return attention
+
+
+def _draws(node: Node) -> bool:
+    """Whether it gives another result each time."""
+    name = str(getattr(node.target, "__name__", node.target))
+    return name.startswith(("rand", "normal", "bernoulli", "multinomial", "dropout"))
+
+
+def _kind(mask: Any, queries: int, keys: int) -> Kind:
+    if mask.dtype is not torch.bool:
+        return "other" if mask.any() else "all"
+    if mask.all():
+        return "all"
+    if queries != keys or tuple(mask.shape[-2:]) != (queries, keys):
+        return "other"
+    causal = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).tril()
+    return "causal" if bool((mask == causal).all()) else "other"

@@ -1,0 +1,146 @@
+"""What may take a module's place: the parts of a `Match`, and what its layer is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gemmd._layers.chain import random_rows
+from gemmd._layers.experts import Experts, trial_inputs
+from gemmd._layers.layer import Layer
+from gemmd.resident import Quantize
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+
+class Values:
+    """A weight as layers take it: a function that is called unless the weight is published."""
+
+    def __init__(self, *tensors: Any) -> None:
+        self._tensors = tensors
+        self.used = False
+
+    def __call__(self) -> Any:
+        self.used = True
+        return self._tensors[0] if len(self._tensors) == 1 else self._tensors
+
+
+class Made(Values):
+    """What a function makes."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        super().__init__()
+        self._made_by = make
+
+    def __call__(self) -> Any:
+        self.used = True
+        return self._made_by()
+
+
+class Joined(Values):
+    """Weights one below the other, as one."""
+
+    def __call__(self) -> Any:
+        self.used = True
+        return torch.cat(self._tensors)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A Linear or an MLP that is to be made.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        By whose path the weights are published.
+    holders : tuple of torch.nn.Module
+        All that hold the weights: Linears, or a module of experts.
+    endings : tuple of str
+        Of the names that the weights are published by.
+    shapes : list of tuple
+        Of the weights, [n, k] or [experts, n, k], and behind the extents whether there is a bias.
+    """
+
+    module: Any
+    holders: tuple[Any, ...]
+    endings: tuple[str, ...]
+    shapes: list[tuple[int, ...]]
+    values: tuple[Values, ...]
+    _make: Callable[..., Layer]
+
+    @property
+    def on_meta(self) -> bool:
+        """Whether a weight or bias has no values."""
+        return any(one.is_meta for held in self.holders for one in held.parameters())
+
+    @property
+    def sent(self) -> bool:
+        """Whether the layer was made of the module's weights: no published ones were found."""
+        return all(one.used for one in self.values)
+
+    def make(self, session: Session, name: str, quantize: Quantize | None) -> Layer:
+        """The layer, of published weights alone if the module's have no values."""
+        given = [None] * len(self.values) if self.on_meta else self.values
+        return self._make(session, *given, name=name, quantize=quantize)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A layer that can take a module's place.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        It is a Sequential of these, where there are several.
+    compute : callable
+        What the layer computes, by torch and the module's own weights.
+    columns : tuple of int
+        Of siblings, each of which takes that many columns of the result; else empty.
+    experts : Experts, optional
+        Of a module of experts.
+    """
+
+    parts: tuple[Part, ...]
+    compute: Callable[..., Any]
+    columns: tuple[int, ...] = ()
+    experts: Experts | None = None
+
+    @property
+    def holders(self) -> list[Any]:
+        """All that hold the layer's weights."""
+        return [one for part in self.parts for one in part.holders]
+
+    @property
+    def elements(self) -> int:
+        """Of the weights."""
+        return sum(math.prod(shape[:-1]) for part in self.parts for shape in part.shapes)
+
+    def inputs(self) -> tuple[Any, ...]:
+        """Random ones for a trial, where the weights lie."""
+        *_, columns, _ = self.parts[0].shapes[0]
+        own = next(self.holders[0].parameters())
+        if self.experts is None:
+            return (random_rows(columns, own.device, own.dtype),)
+        return trial_inputs(own.shape[0], columns, own.device, own.dtype)
+
+    def own(self, module: Any) -> Callable[..., Any]:
+        """The module as it is called with those."""
+        if self.columns:
+            return self.compute
+        return module if self.experts is None else partial(self.experts.called, module)
+
+    @property
+    def on_meta(self) -> bool:
+        """Whether a weight or bias has no values."""
+        return any(part.on_meta for part in self.parts)
+
+    @property
+    def sent(self) -> bool:
+        """Whether no published weights were found."""
+        return all(part.sent for part in self.parts)

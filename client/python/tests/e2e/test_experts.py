@@ -1,0 +1,88 @@
+"""Modules of experts on a real daemon, by adopt and by compile, on the host and on a GPU. Skips without
+torch.
+"""
+
+import pytest
+
+import gemmd
+
+pytestmark = pytest.mark.e2e
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from ..layers.experts import HIDDEN, Apart, Layer, Stacked, Transposed  # noqa: E402
+from ..layers.models import relative_error  # noqa: E402
+
+KINDS = {"halves": Stacked, "fused": lambda: Stacked(inner=128), "transposed": Transposed}
+FP8 = 0.25
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        yield
+
+
+def model_of(kind):
+    return nn.Sequential(Layer(KINDS[kind]()), Layer(KINDS[kind]())).eval()
+
+
+@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_by_the_host(session, kind, quantize):
+    model, x = model_of(kind), torch.randn(2, 5, HIDDEN)
+    wanted = model(x)
+    with gemmd.compile(model, session, quantize=quantize, min_elements=0) as fast:
+        assert relative_error(fast(x), wanted) < FP8
+        assert (len(fast), len(fast.experts)) == (4, 2), fast
+    with gemmd.adopt(model, session, quantize=quantize, min_elements=0) as adopted:
+        assert relative_error(model(x), wanted) < FP8
+        assert sum(type(one) is gemmd.MoE for one in adopted) == 2
+
+
+def test_weights_apart_by_the_host(session):
+    model = nn.ModuleDict({"experts": Apart()}).eval()
+    x, experts = torch.randn(6, HIDDEN), torch.rand(6, 5).argsort(1)[:, :2]
+    weights = torch.rand(6, 2)
+    wanted = model.experts(x, weights, experts)
+    gemmd.adopt(model, session, min_elements=0)
+    assert relative_error(model.experts(x, weights, experts), wanted) < FP8
+
+
+@pytest.mark.parametrize("rest", ["eager", "inductor"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("shared_gpu")
+def test_compiled_on_a_gpu_in_a_graph_too(session, kind, rest):
+    model = model_of(kind).to("cuda", torch.bfloat16)
+    check(model, gemmd.compile(model, session, min_elements=0, rest=rest))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("shared_gpu")
+def test_adopted_on_a_gpu_in_a_graph_too(session, kind):
+    model, own = model_of(kind), model_of(kind)
+    own.load_state_dict(model.state_dict())
+    model, own = (one.to("cuda", torch.bfloat16) for one in (model, own))
+    gemmd.adopt(model, session, min_elements=0)
+    check(own, model)
+
+
+def check(own, fast):
+    """A loop over experts waits for the host, so torch's own model is in no graph."""
+    x = torch.randn(2, 350, HIDDEN, device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        assert relative_error(fast(x), own(x)) < FP8
+    with torch.inference_mode():
+        assert relative_error(fast(x), own(x)) < FP8
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = fast(x)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x.normal_()
+        graph.replay()
+        assert relative_error(y, own(x)) < FP8

@@ -1,0 +1,108 @@
+"""Modules of experts for the tests, as models have them: called with tokens, experts and weights."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+EXPERTS, HIDDEN, INNER, TOP = 5, 48, 24, 2
+
+
+class Stacked(nn.Module):
+    """As transformers has them, with a loop over the experts that have tokens."""
+
+    def __init__(self, act=None, inner=INNER):
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.randn(EXPERTS, 2 * inner, HIDDEN) / 7)
+        self.down_proj = nn.Parameter(torch.randn(EXPERTS, HIDDEN, inner) / 5)
+        self.act_fn = act or nn.SiLU()
+
+    def rows(self, x, e):
+        gate, up = F.linear(x, self.gate_up_proj[e]).chunk(2, -1)
+        return F.linear(self.act_fn(gate) * up, self.down_proj[e])
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        y = torch.zeros_like(hidden_states)
+        for e in top_k_index.unique().tolist():
+            token, place = torch.where(top_k_index == e)
+            rows = self.rows(hidden_states[token], e) * top_k_weights[token, place, None]
+            y.index_add_(0, token, rows.to(y.dtype))
+        return y
+
+
+class Transposed(Stacked):
+    """As gpt-oss has them: gates and ups take turns, with biases, a clamp and a factor."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("gate_up_proj", "down_proj"):
+            weight = getattr(self, name)
+            bias = nn.Parameter(torch.randn(EXPERTS, weight.shape[1]) / 5)
+            setattr(self, name + "_bias", bias)
+            setattr(self, name, nn.Parameter(weight.transpose(1, 2).contiguous()))
+        self.alpha, self.limit = 1.702, 1.5
+
+    def rows(self, x, e):
+        both = x @ self.gate_up_proj[e] + self.gate_up_proj_bias[e]
+        gate = both[:, ::2].clamp(max=self.limit)
+        up = both[:, 1::2].clamp(-self.limit, self.limit)
+        hidden = (up + 1) * gate * torch.sigmoid(self.alpha * gate)
+        return hidden @ self.down_proj[e] + self.down_proj_bias[e]
+
+
+class Apart(Stacked):
+    """Gate and up are weights of their own, and a token's weights come before its experts."""
+
+    def __init__(self):
+        super().__init__()
+        up, gate = (nn.Parameter(one.clone()) for one in self.gate_up_proj.chunk(2, 1))
+        self.w3, self.w1 = up, gate
+        self.w2 = self.down_proj
+        del self.gate_up_proj, self.down_proj
+
+    def rows(self, x, e):
+        return F.linear(F.gelu(F.linear(x, self.w1[e])) * F.linear(x, self.w3[e]), self.w2[e])
+
+    def forward(self, x, scores, chosen):
+        return super().forward(x, chosen, scores)
+
+
+class Normed(Stacked):
+    """Computes something else."""
+
+    def rows(self, x, e):
+        return F.rms_norm(super().rows(x, e), (HIDDEN,))
+
+
+class Scaled(Stacked):
+    def rows(self, x, e):
+        return 1.1 * super().rows(x, e)
+
+
+class Mixture(nn.Module):
+    """A router and its experts."""
+
+    def __init__(self, experts=None):
+        super().__init__()
+        self.gate, self.experts = nn.Linear(HIDDEN, EXPERTS, bias=False), experts or Stacked()
+
+    def forward(self, x):
+        flat = x.reshape(-1, HIDDEN)
+        shares = self.gate(flat).softmax(-1, dtype=torch.float32)
+        weights, experts = shares.topk(TOP)
+        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+        return self.experts(flat, experts, weights).view(x.shape)
+
+
+class Layer(nn.Module):
+    """A decoder's, without the attention's mask."""
+
+    def __init__(self, experts=None):
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(HIDDEN), nn.RMSNorm(HIDDEN)
+        self.qkv, self.out = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        self.mlp = Mixture(experts)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, -1)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v))
+        return x + self.mlp(self.norm2(x))
