@@ -233,6 +233,13 @@ class Reads(nn.Module):
         return self.proj(self.rows(x))
 
 
+class ReadsParameters(Reads):
+    """As Wan's embedding of times does."""
+
+    def rows(self, x):
+        return x.to(next(iter(self.proj.parameters())).dtype)
+
+
 STAY = {
     "a subclass": (lambda: Lora(40, 40), "", "it is a Lora, a subclass"),
     "hooks": (lambda: hooked(nn.Linear(40, 40)), "", "it has hooks"),
@@ -245,6 +252,7 @@ STAY = {
     ),
     "double precision": (lambda: nn.Linear(40, 40).double(), "", "torch.float64; layers take"),
     "a weight that is read": (Reads, ".proj", "the forward of Reads reads proj.weight"),
+    "parameters that are read": (ReadsParameters, ".proj", "reads proj.parameters"),
 }  # fmt: skip
 
 

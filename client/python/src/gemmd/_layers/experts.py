@@ -130,8 +130,11 @@ def experts_of(module: Any) -> Experts | None:
 
 def holds_experts(module: Any) -> bool:
     """Whether it looks as if, by what it is called with and what it has learnt."""
-    stacked = [one for one in module._parameters.values() if one is not None and one.dim() == 3]
-    return len(stacked) > 1 and _argument_names(module) is not None
+    own = [one for one in module._parameters.values() if one is not None]
+    stacked = [one for one in own if one.dim() == 3]
+    if len(stacked) < 2 or len({len(one) for one in own if one.dim()}) != 1 or len(own[0]) == 1:
+        return False
+    return len(own) == len(list(module.parameters())) and _argument_names(module) is not None
 
 
 def count_of(module: Any) -> int:

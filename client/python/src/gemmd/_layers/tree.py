@@ -13,6 +13,7 @@ from gemmd._layers.torch_module import LayerModule
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _OF_INSTANCES = ("training", "layer")  # attributes that a LayerModule has, and not by its class
+_OF_NOTHING = ("parameters", "named_parameters")  # those that it has, and that say nothing
 
 
 class Tree:
@@ -94,7 +95,8 @@ class Tree:
             self._lacking[kind] = {
                 name: attribute
                 for name, attribute in sorted(read_by(kind))
-                if attribute not in _OF_INSTANCES and not hasattr(LayerModule, attribute)
+                if attribute not in _OF_INSTANCES
+                and (attribute in _OF_NOTHING or not hasattr(LayerModule, attribute))
             }
         return self._lacking[kind]
 
