@@ -233,11 +233,24 @@ class Reads(nn.Module):
         return self.proj(self.rows(x))
 
 
-class ReadsParameters(Reads):
+class ReadsParameters(nn.Module):
     """As Wan's embedding of times does."""
 
-    def rows(self, x):
-        return x.to(next(iter(self.proj.parameters())).dtype)
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(40, 40)
+
+    def forward(self, x):
+        return self.proj(x.to(next(iter(self.proj.parameters())).dtype))
+
+
+class AsksAbove(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.ModuleDict({"proj": nn.Linear(40, 40)})
+
+    def forward(self, x):
+        return self.embed["proj"](x.to(next(self.embed.parameters()).dtype))
 
 
 STAY = {
@@ -252,6 +265,7 @@ STAY = {
     ),
     "double precision": (lambda: nn.Linear(40, 40).double(), "", "torch.float64; layers take"),
     "a weight that is read": (Reads, ".proj", "the forward of Reads reads proj.weight"),
+    "parameters of what is above": (AsksAbove, ".embed.proj", "reads embed.parameters"),
     "parameters that are read": (ReadsParameters, ".proj", "reads proj.parameters"),
 }  # fmt: skip
 

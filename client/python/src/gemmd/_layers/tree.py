@@ -78,6 +78,18 @@ class Tree:
                 return f"the forward of {type(parent).__name__} reads {name}.{lacking[name]}"
             for name in names & self._taken_in(type(parent)) if is_container else ():
                 return f"the forward of {type(parent).__name__} may take {name} apart"
+        return self._why_asked(module)
+
+    def _why_asked(self, module: Any) -> str:
+        """Whether a forward asks a module above this one for its parameters, which go with it."""
+        for one in self._above(module):
+            names = {name for _, name in self.spots[one]}
+            for parent in self._above(one):
+                lacking = self._lacking_in(type(parent))
+                for name in names & lacking.keys():
+                    if lacking[name] in _OF_NOTHING:
+                        kind = type(parent).__name__
+                        return f"the forward of {kind} reads {name}.{lacking[name]}"
         return ""
 
     def _above(self, module: Any) -> list[Any]:
