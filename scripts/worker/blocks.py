@@ -95,40 +95,6 @@ class GatedApart(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
-class Experts(nn.Module):
-    """Stacked, by torch's grouped matmuls, as transformers has them on a GPU."""
-
-    def __init__(self, count: int, hidden: int, inner: int) -> None:
-        super().__init__()
-        self.gate_up_proj = nn.Parameter(torch.randn(count, 2 * inner, hidden) / hidden**0.5)
-        self.down_proj = nn.Parameter(torch.randn(count, hidden, inner) / inner**0.5)
-        self.act_fn = nn.SiLU()
-
-    def forward(self, x: Any, experts: Any, weights: Any) -> Any:
-        flat, count = experts.reshape(-1), self.down_proj.shape[0]
-        order = flat.argsort()
-        ends = flat.float().histc(count, 0, count - 1).cumsum(0, dtype=torch.int32)
-        rows = x[order // experts.shape[1]]
-        both = functional.grouped_mm(rows, self.gate_up_proj.transpose(1, 2), offs=ends)
-        gate, up = both.chunk(2, -1)
-        y = functional.grouped_mm(self.act_fn(gate) * up, self.down_proj.transpose(1, 2), offs=ends)
-        y = y * weights.reshape(-1)[order, None]
-        return y[order.argsort()].view(*experts.shape, -1).sum(1).to(x.dtype)
-
-
-class Mixture(nn.Module):
-    def __init__(self, count: int, top: int, hidden: int, inner: int) -> None:
-        super().__init__()
-        self.top = top
-        self.gate, self.experts = nn.Linear(hidden, count, False), Experts(count, hidden, inner)
-
-    def forward(self, x: Any) -> Any:
-        flat = x.view(-1, x.shape[-1])
-        weights, experts = self.gate(flat).softmax(-1, dtype=torch.float32).topk(self.top)
-        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
-        return self.experts(flat, experts, weights).view(x.shape)
-
-
 class Block(nn.Module):
     def __init__(self, hidden: int, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
@@ -161,19 +127,6 @@ def decoder(
     )
 
 
-def mixture(
-    hidden: int, heads: int, kv_heads: int, experts: tuple[int, int, int], count: int, rows: int = 0
-) -> Callable[[], nn.Module]:
-    """A decoder with experts: their number, how many a token has, and their inner extent."""
-    number, top, inner = experts
-
-    def block() -> Block:
-        attention = Apart(hidden, heads, kv_heads, False, rows, 1024 if rows else 0)
-        return Block(hidden, attention, Mixture(number, top, hidden, inner))
-
-    return lambda: nn.Sequential(*(block() for _ in range(count)))
-
-
 # What x is, and the model.
 PROGRAMS = {
     "ViT-L, 8 images": ((8, 577, 1024), encoder(1024, 16, 8)),
@@ -186,9 +139,6 @@ PROGRAMS = {
     "ViT-L, 8 images, adopted": ((8, 577, 1024), encoder(1024, 16, 8, True)),
     "BERT-B, 32 of 128 tokens, adopted": ((32, 128, 768), encoder(768, 12, 8, True)),
     "Llama-3-8B, decode of 32, adopted": ((32, 1, 4096), decoder(4096, 32, 14336, 4, 32, True)),
-    "Qwen3-30B-A3B, decode of 32": ((32, 1, 2048), mixture(2048, 16, 4, (128, 8, 768), 4, 32)),
-    "Qwen3-30B-A3B, prefill of 2048": ((1, 2048, 2048), mixture(2048, 16, 4, (128, 8, 768), 4)),
-    "Mixtral-8x7B, decode of 32": ((32, 1, 4096), mixture(4096, 32, 8, (8, 2, 14336), 2, 32)),
 }
 ADOPTED = 1 << 19  # elements of the smallest weight that is
 
@@ -196,7 +146,7 @@ ADOPTED = 1 << 19  # elements of the smallest weight that is
 def with_layers(session: Any, model: nn.Module) -> nn.Module:
     import gemmd
 
-    if any(isinstance(one, Apart) for one in model.modules()):  # routers are smaller
+    if any(isinstance(one, Apart) for one in model.modules()):
         gemmd.adopt(model, session, min_elements=ADOPTED)
         return model
 
