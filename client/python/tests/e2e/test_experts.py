@@ -11,8 +11,8 @@ pytestmark = pytest.mark.e2e
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from ..layers.experts import HIDDEN, Apart, Layer, Stacked, Transposed  # noqa: E402
-from ..layers.models import relative_error  # noqa: E402
+from ..layers.experts import HIDDEN, Apart, Layer, Routed, Stacked, Transposed  # noqa: E402
+from ..layers.models import Gated, relative_error  # noqa: E402
 
 KINDS = {"halves": Stacked, "fused": lambda: Stacked(inner=128), "transposed": Transposed}
 FP8 = 0.25
@@ -41,6 +41,15 @@ def test_by_the_host(session, kind, quantize):
     with gemmd.adopt(model, session, quantize=quantize, min_elements=0) as adopted:
         assert relative_error(model(x), wanted) < FP8
         assert sum(type(one) is gemmd.MoE for one in adopted) == 2
+
+
+def test_a_router_and_a_list_of_mlps_by_the_host(session):
+    model = nn.ModuleDict({"mlp": Routed(lambda: Gated(HIDDEN, 24, HIDDEN, bias=True))}).eval()
+    x = torch.randn(2, 7, HIDDEN)
+    wanted = model.mlp(x)
+    adopted = gemmd.adopt(model, session, min_elements=0)
+    assert [type(one).__name__ for one in adopted] == ["MoE", "MLP"], adopted
+    assert relative_error(model.mlp(x), wanted) < FP8
 
 
 def test_weights_apart_by_the_host(session):

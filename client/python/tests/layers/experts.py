@@ -106,3 +106,94 @@ class Layer(nn.Module):
         q, k, v = self.qkv(self.norm1(x)).chunk(3, -1)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v))
         return x + self.mlp(self.norm2(x))
+
+
+class Listed(nn.Module):
+    """A router and a list of MLPs, as Mixtral had them before transformers 5."""
+
+    def __init__(self, make, top=TOP):
+        super().__init__()
+        self.top_k, self.gate = top, nn.Linear(HIDDEN, EXPERTS, bias=False)
+        self.experts = nn.ModuleList(make() for _ in range(EXPERTS))
+
+    def weights_of(self, logits):
+        weights, chosen = logits.softmax(-1, dtype=torch.float32).topk(self.top_k)
+        return weights / weights.sum(-1, keepdim=True), chosen
+
+    def mixed(self, x):
+        flat = x.view(-1, x.shape[-1])
+        logits = self.gate(flat)
+        weights, chosen = self.weights_of(logits)
+        y = torch.zeros_like(flat)
+        for e, expert in enumerate(self.experts):
+            token, place = torch.where(chosen == e)
+            if len(token):
+                y.index_add_(0, token, expert(flat[token]) * weights[token, place, None].to(x.dtype))
+        return y.view(x.shape), logits
+
+    def forward(self, hidden_states):
+        return self.mixed(hidden_states)[0]
+
+
+class Telling(Listed):
+    def forward(self, hidden_states):
+        return self.mixed(hidden_states)
+
+
+class Shared(Listed):
+    """As Qwen2-MoE: weights as they are, and an expert of all tokens behind a gate."""
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.shared_expert, self.shared_expert_gate = make(), nn.Linear(HIDDEN, 1, bias=False)
+
+    def weights_of(self, logits):
+        return logits.softmax(-1, dtype=torch.float32).topk(self.top_k)
+
+    def forward(self, hidden_states):
+        shared = self.shared_expert(hidden_states)
+        return self.mixed(hidden_states)[0] + self.shared_expert_gate(hidden_states).sigmoid() * shared
+
+
+class Sigmoids(Listed):
+    def weights_of(self, logits):
+        weights, chosen = logits.float().sigmoid().topk(self.top_k)
+        return weights / weights.sum(-1, keepdim=True), chosen
+
+
+class Grouped(Listed):
+    """Chooses among the first three alone."""
+
+    def weights_of(self, logits):
+        weights, chosen = logits.softmax(-1, dtype=torch.float32)[:, :3].topk(self.top_k)
+        return weights / weights.sum(-1, keepdim=True), chosen
+
+
+class Router(nn.Module):
+    """Of its own kind, as DeepSeek has it: a bias takes part in the choice alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(EXPERTS, HIDDEN) / 7), nn.Parameter(torch.randn(EXPERTS))
+
+    def forward(self, x):
+        scores = F.linear(x.view(-1, HIDDEN).float(), self.weight.float()).sigmoid()
+        chosen = (scores + self.bias).topk(TOP).indices
+        weights = scores.gather(1, chosen)
+        return chosen, 2.5 * weights / weights.sum(-1, keepdim=True)
+
+
+class Routed(Listed):
+    """With such a router, and an expert of all tokens."""
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.gate, self.shared_experts = Router(), make()
+
+    def forward(self, hidden_states):
+        flat = hidden_states.view(-1, HIDDEN)
+        chosen, weights = self.gate(hidden_states)
+        y = torch.stack([one(flat) for one in self.experts], 1)
+        y = y.gather(1, chosen[..., None].expand(-1, -1, HIDDEN))
+        y = (y * weights[..., None].to(y.dtype)).sum(1).view(hidden_states.shape)
+        return y + self.shared_experts(hidden_states)

@@ -17,9 +17,15 @@ from gemmd._layers.chain import by_scale, x_name_of
 from gemmd._layers.experts import count_of, holds_experts
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Match
-from gemmd._layers.patterns import PATTERNS, experts, linear, linears_within, siblings
+from gemmd._layers.patterns import (
+    PATTERNS,
+    experts,
+    linear,
+    linears_within,
+    mixture,
+    siblings,
+)
 from gemmd._layers.siblings import SiblingModule, Siblings
-from gemmd._layers.torch_module import ExpertsModule, LayerModule
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
 from gemmd.resident import Quantize
@@ -75,7 +81,7 @@ class Adoption:
             for module, path in paths.items()
             if isinstance(module, torch.nn.Linear)
         }
-        within = set[Any]()
+        within = self._choose_mixtures(stays)
         for module in paths:
             match = None if module in within else self._match(module, stays)
             if match is not None:
@@ -89,12 +95,36 @@ class Adoption:
         for module, why in stays.items():
             if module not in within:
                 self._choose_linear(module, why)
-        self.choose_experts(where, within)
+        self._choose_stacked(where, within)
 
-    def choose_experts(
-        self, where: Callable[[str, Any], bool] | None = None, within: Container[Any] = ()
+    def _choose_mixtures(self, stays: dict[Any, str]) -> set[Any]:
+        """What is within them."""
+        within = set[Any]()
+        for module in self._tree.paths if self._quantize is not None else ():
+            lists = [one for one in module.children() if isinstance(one, torch.nn.ModuleList)]
+            if len(lists) != 1 or module in within or not self._may_go(module, lists[0]):
+                continue
+            if any(stays.get(one) for one in lists[0].modules()):
+                continue
+            match = mixture(module)
+            if match is not None and match.elements >= self._least:
+                self._todo.append((module, match))
+                within.update((module, *lists[0].modules()))
+        return within
+
+    def choose_experts(self, where: Callable[[str, Any], bool] | None = None) -> None:
+        """Mixtures and modules of experts alone."""
+        stays = {
+            module: self._tree.why_linear_stays(module)
+            for module in self._tree.paths
+            if isinstance(module, torch.nn.Linear)
+        }
+        self._choose_stacked(where, self._choose_mixtures(stays))
+
+    def _choose_stacked(
+        self, where: Callable[[str, Any], bool] | None, within: Container[Any]
     ) -> None:
-        """Of these alone, but for those `within` others. The last choice."""
+        """But for those `within` others. The last choice."""
         for module, path in self._tree.paths.items():
             if module not in within and holds_experts(module):
                 self._choose_experts(module, where is None or where(path, module))
@@ -114,14 +144,18 @@ class Adoption:
         linears = linears_within(module)
         if len(linears) < 2 or sum(one.weight.numel() for one in linears) < self._least:
             return None
-        if any(stays[one] for one in linears):
+        if any(stays[one] for one in linears) or not self._may_go(module, module):
             return None
-        for one in module.modules():
-            if self._tree.why_stays(one) or self._tree.why_read(one, beyond=module):
-                return None
-            if one is not module and self._tree.occurs_again(one):
-                return None
         return next((found for one in PATTERNS if (found := one(module)) is not None), None)
+
+    def _may_go(self, module: Any, part: Any) -> bool:
+        """Whether a part of a module may go with it, or all of it."""
+        for one in (module, *part.modules()):
+            if self._tree.why_stays(one) or self._tree.why_read(one, beyond=module):
+                return False
+            if one is not module and self._tree.occurs_again(one):
+                return False
+        return True
 
     def _siblings_in(self, parent: Any, path: str, stays: dict[Any, str]) -> Match | None:
         """Of a module's Linears that get the same x."""
@@ -234,11 +268,11 @@ class Adoption:
     def _modules(self, module: Any, layer: Layer) -> Iterator[tuple[Any, Any]]:
         """What is replaced by a layer, and by what."""
         match = self._matches[module]
-        if match.experts is not None:
-            yield module, ExpertsModule(layer, match.experts.order, *match.experts.names)
-            return
         if not match.columns:
-            yield module, LayerModule(layer, x_name_of(module))
+            made = match.made(module, layer)
+            for name in () if match.mixture is None else match.mixture.kept:
+                self._tree.spots[getattr(module, name)].append((made, name))
+            yield module, made
             return
         shared = Siblings(layer, match.columns)
         for which, one in enumerate(match.holders):
@@ -251,7 +285,8 @@ class Adoption:
         whole = len(match.holders) > 1
         own, path = match.own(module), self._tree.paths[module]
         inputs = None if match.on_meta else match.inputs()
-        if inputs and match.compute is not own and not _computes(own, match.compute, inputs):
+        compute = None if match.compute is own else match.compute
+        if inputs and compute is not None and not _computes(own, compute, inputs):
             if not whole:
                 self.left[path] = "its forward computes something else than on small weights"
             return not whole
@@ -271,7 +306,7 @@ class Adoption:
             ) from error
         off = None
         if inputs:
-            rows = by_scale(own(*inputs)), by_scale(layer(*inputs))
+            rows = by_scale(own(*inputs)), by_scale(match.called(module, layer)(*inputs))
             off = differs(*rows, self._bound(module, inputs[0]))
         if off is None:
             self._matches[module] = match

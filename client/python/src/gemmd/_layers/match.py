@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gemmd._layers.chain import random_rows
+from gemmd._layers.chain import random_rows, x_name_of
 from gemmd._layers.experts import Experts, trial_inputs
 from gemmd._layers.layer import Layer
+from gemmd._layers.mixture import Mixture
+from gemmd._layers.torch_module import ExpertsModule, LayerModule, MixtureModule
+from gemmd.ops import Activation
 from gemmd.resident import Quantize
 
 if TYPE_CHECKING:
@@ -98,18 +101,24 @@ class Match:
     ----------
     parts : tuple of Part
         It is a Sequential of these, where there are several.
-    compute : callable
-        What the layer computes, by torch and the module's own weights.
+    compute : callable or None
+        What the layer computes, by torch and the module's own weights. None: that is known.
     columns : tuple of int
         Of siblings, each of which takes that many columns of the result; else empty.
     experts : Experts, optional
         Of a module of experts.
+    mixture : Mixture, optional
+        Of a module with a router and a list of experts.
+    activation : Activation
+        Of an MLP's gate.
     """
 
     parts: tuple[Part, ...]
-    compute: Callable[..., Any]
+    compute: Callable[..., Any] | None
     columns: tuple[int, ...] = ()
     experts: Experts | None = None
+    mixture: Mixture | None = None
+    activation: Activation = "none"
 
     @property
     def holders(self) -> list[Any]:
@@ -132,8 +141,25 @@ class Match:
     def own(self, module: Any) -> Callable[..., Any]:
         """The module as it is called with those."""
         if self.columns:
+            assert self.compute is not None
             return self.compute
+        if self.mixture is not None:
+            return partial(_result_of, module)
         return module if self.experts is None else partial(self.experts.called, module)
+
+    def made(self, module: Any, layer: Layer) -> Any:
+        """What a layer is called by in a module's place."""
+        if self.mixture is not None:
+            return MixtureModule(layer, self.mixture, module, x_name_of(module))
+        if self.experts is not None:
+            return ExpertsModule(layer, self.experts.order, *self.experts.names)
+        return LayerModule(layer, x_name_of(module))
+
+    def called(self, module: Any, layer: Layer) -> Callable[..., Any]:
+        """That, with the inputs of `own`."""
+        if self.mixture is None:
+            return layer
+        return partial(_result_of, self.made(module, layer))
 
     @property
     def on_meta(self) -> bool:
@@ -144,3 +170,9 @@ class Match:
     def sent(self) -> bool:
         """Whether no published weights were found."""
         return all(part.sent for part in self.parts)
+
+
+def _result_of(module: Any, x: Any) -> Any:
+    """Without what a module tells besides."""
+    y = module(x)
+    return y[0] if isinstance(y, tuple) else y

@@ -21,9 +21,10 @@ from gemmd._layers.experts import experts_of
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Joined, Made, Match, Part, Values
 from gemmd.linear import Linear
-from gemmd.mlp import MLP
+from gemmd._layers.mixture import mixture_of
+from gemmd.mlp import MLP, joined
 from gemmd.moe import MoE
-from gemmd.ops import Activation
+from gemmd.ops import Activation, Gate
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -71,6 +72,43 @@ def experts(module: Any) -> Match | None:
         make,
     )
     return Match((part,), partial(found.computes, values), experts=found)
+
+
+def mixture(module: Any) -> Match | None:
+    """A MoE for a module with a router and a list of gated MLPs."""
+    found = mixture_of(module)
+    if found is None:
+        return None
+    matches = [gated_mlp(one) or halved_mlp(one) for one in getattr(module, found.experts)]
+    parts = [one.parts[0] for one in matches if one is not None]
+    kinds = {(one.activation, str(one.parts[0].shapes)) for one in matches if one is not None}
+    if len(parts) < len(matches) or len(kinds) != 1:
+        return None
+    gate = Gate(next(iter(kinds))[0])
+
+    def stacked(which: int) -> Any:
+        return torch.stack([joined(one.values[which]()) for one in parts])
+
+    def make(session: Session, gate_up: Any, down: Any, **options: Any) -> Layer:
+        biases = {}
+        if gate_up is not None:
+            held = [[one.bias for one in part.holders] for part in parts]
+            first, second = ([one[:-1] for one in held], [one[-1] for one in held])
+            if first[0][0] is not None:
+                biases["gate_up_bias"] = torch.stack([torch.cat(one) for one in first])
+            if second[0] is not None:
+                biases["down_bias"] = torch.stack(second)
+        return MoE(session, gate_up, down, gate=gate, **biases, **options)
+
+    part = Part(
+        module,
+        tuple(one for part in parts for one in part.holders),
+        (".gate_up", ".down"),
+        [(len(parts), *shape) for shape in parts[0].shapes],
+        (Made(lambda: stacked(0)), Made(lambda: stacked(1))),
+        make,
+    )
+    return Match((part,), None, mixture=found)
 
 
 def siblings(parent: Any, path: str) -> Match | None:
@@ -147,7 +185,8 @@ def gated_mlp(module: Any) -> Match | None:
         (Values(gate.weight, up.weight), Values(down.weight)),
         make,
     )
-    return Match((part,), lambda x: down(ACTIVATIONS[activation](gate(x)) * up(x)))
+    compute = lambda x: down(ACTIVATIONS[activation](gate(x)) * up(x))  # noqa: E731
+    return Match((part,), compute, activation=activation)
 
 
 def halved_mlp(module: Any) -> Match | None:
@@ -184,7 +223,7 @@ def halved_mlp(module: Any) -> Match | None:
         (Values(first.weight), Values(down.weight)),
         make,
     )
-    return Match((part,), lambda x: by(activation, x))
+    return Match((part,), partial(by, activation), activation=activation)
 
 
 # The first that matches a module is taken.

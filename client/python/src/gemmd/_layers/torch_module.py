@@ -10,6 +10,7 @@ import torch.fx
 
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
+    from gemmd._layers.mixture import Mixture
     from gemmd.moe import MoE
 
 
@@ -90,3 +91,26 @@ class ExpertsModule(LayerModule):
         x, experts, weights = (one.reshape(-1, one.shape[-1]) for one in given)
         y = self.layer.route(x, experts, weights)
         return y.reshape(*inputs[0].shape[:-1], self.layer.out_features)
+
+
+class MixtureModule(LayerModule):
+    """A `MoE` in the place of a module with a router and a list of experts, whose router goes on as it
+    is.
+    """
+
+    layer: MoE
+
+    def __init__(self, layer: Layer, mixture: Mixture, of: Any, *names: str) -> None:
+        super().__init__(layer, *names)
+        self.mixture = mixture
+        for name in mixture.kept:
+            setattr(self, name, getattr(of, name))
+
+    def called(self, x: Any) -> Any:
+        rows = x.reshape(-1, x.shape[-1])
+        told = self.mixture.told(self, x, rows)
+        experts, weights = self.mixture.routing(told)
+        y = self.layer.route(rows, experts, weights)
+        beside = self.mixture.beside(self, rows)
+        y = (y if beside is None else y + beside).view(*x.shape[:-1], -1)
+        return (y, told) if self.mixture.tells else y
