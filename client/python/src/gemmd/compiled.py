@@ -120,6 +120,7 @@ def compile(
     min_elements: int = 1 << 22,
     rest: str = "eager",
     in_place: bool = False,
+    experts: bool = True,
     **options: Any,
 ) -> Compiled:
     """A model of torch by torch's compiler, with all that gemmd does between two things that it does
@@ -159,6 +160,8 @@ def compile(
     in_place : bool
         The model's own calls go this way until `close`, so that methods of it do, too, such as
         `generate` of Hugging Face's models.
+    experts : bool
+        Modules of experts become layers. False: they stay torch's, where memory lacks room for both.
     **options
         Of `torch.compile`, such as `dynamic` and `fullgraph`.
 
@@ -192,7 +195,8 @@ def compile(
     least = words.whole("min_elements", min_elements)
     backends = ("eager", *torch._dynamo.list_backends())
     words.check("rest", rest, backends)
-    compiling = Compiling(model, session, words.text("name", name), quantize, least, rest)
+    name = words.text("name", name)
+    compiling = Compiling(model, session, name, quantize, least, rest, experts)
     if in_place:
         compiling.put_in()
         model.compile(backend=compiling, **options)

@@ -89,3 +89,32 @@ def test_compile_takes_a_mixture_whose_own_forward_torch_cuts(session):
         assert relative_error(fast(x), wanted) < FP8
         assert list(fast.experts) == ["1"] and type(model[1]) is Shared
     assert torch.equal(model(x), wanted)
+
+
+class Depths(nn.Module):
+    """No mixture: layers, and a head with as many columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(gated() for _ in range(3)), nn.Linear(HIDDEN, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x)
+
+
+def test_layers_below_a_head_are_no_mixture(session):
+    model = nn.ModuleDict({"net": Depths()}).eval()
+    x = torch.randn(2, 7, HIDDEN)
+    wanted = model.net(x)
+    adopted = gemmd.adopt(model, session, quantize="fp8-row", min_elements=0)
+    assert sorted(adopted.layers) == ["net.head", *(f"net.layers.{at}" for at in range(3))]
+    assert relative_error(model.net(x), wanted) < FP8
+
+
+def test_experts_may_stay(session):
+    model = nn.Sequential(nn.RMSNorm(HIDDEN), Listed(gated)).eval()
+    x = torch.randn(2, 7, HIDDEN)
+    with gemmd.compile(model, session, min_elements=0, experts=False) as fast:
+        assert relative_error(fast(x), model(x)) < FP8 and not fast.experts

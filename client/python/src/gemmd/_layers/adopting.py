@@ -17,6 +17,7 @@ from gemmd._layers.chain import by_scale, x_name_of
 from gemmd._layers.experts import count_of, holds_experts
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Match
+from gemmd._layers.mixture import experts_within
 from gemmd._layers.patterns import (
     PATTERNS,
     experts,
@@ -101,15 +102,15 @@ class Adoption:
         """What is within them."""
         within = set[Any]()
         for module in self._tree.paths if self._quantize is not None else ():
-            lists = [one for one in module.children() if isinstance(one, torch.nn.ModuleList)]
-            if len(lists) != 1 or module in within or not self._may_go(module, lists[0]):
+            mlps = experts_within(module)
+            if not mlps or module in within or not self._may_go(module, mlps):
                 continue
-            if any(stays.get(one) for one in lists[0].modules()):
+            if any(stays.get(one) for one in mlps.modules()):
                 continue
             match = mixture(module)
             if match is not None and match.elements >= self._least:
                 self._todo.append((module, match))
-                within.update((module, *lists[0].modules()))
+                within.update((module, *mlps.modules()))
         return within
 
     def choose_experts(self, where: Callable[[str, Any], bool] | None = None) -> None:
@@ -132,9 +133,10 @@ class Adoption:
 
     def _why_router(self, module: Any) -> str:
         """Of a Linear beside as many experts as it has columns."""
-        beside = (one for parent, _ in self._tree.spots[module] for one in parent.children())
-        if any(count_of(one) == module.out_features for one in beside):
-            return "it chooses experts; rounded weights would choose others"
+        for parent, _ in self._tree.spots[module]:
+            for name, one in parent.named_children():
+                if count_of(name, one) == module.out_features:
+                    return "it chooses experts; rounded weights would choose others"
         return ""
 
     def _match(self, module: Any, stays: dict[Any, str]) -> Match | None:

@@ -137,10 +137,10 @@ def holds_experts(module: Any) -> bool:
     return len(own) == len(list(module.parameters())) and _argument_names(module) is not None
 
 
-def count_of(module: Any) -> int:
-    """How many experts it is; 0 for another module."""
+def count_of(name: str, module: Any) -> int:
+    """How many experts a child of that name is; 0 for another module."""
     if isinstance(module, torch.nn.ModuleList | torch.nn.ModuleDict):
-        return len(module)
+        return len(module) if "expert" in name.lower() else 0
     if holds_experts(module):
         return int(next(module.parameters()).shape[0])
     return 0

@@ -12,7 +12,6 @@ import torch
 
 from gemmd._layers.agreement import differs, exact
 from gemmd._layers.chain import by_scale, random_rows, takes_x_alone
-from gemmd._layers.experts import count_of
 
 Scores = Literal["softmax", "sigmoid", "own"]
 
@@ -77,17 +76,21 @@ class Mixture:
         return y * getattr(module, self.shared_gate)(x).sigmoid() if self.shared_gate else y
 
 
-def mixture_of(module: Any) -> Mixture | None:
-    """None: it is none, or none of those."""
-    lists = [name for name, one in module.named_children() if isinstance(one, torch.nn.ModuleList)]
-    if len(lists) != 1 or not takes_x_alone(module):
+def experts_within(module: Any) -> Any:
+    """The one list of modules that a module has; else none."""
+    lists = [one for one in module.children() if isinstance(one, torch.nn.ModuleList)]
+    return lists[0] if len(lists) == 1 and len(lists[0]) > 1 else ()
+
+
+def mixture_of(module: Any, mlps: Any) -> Mixture | None:
+    """Of these, which the module has as a list. None: it computes something else."""
+    x = _rows_for(mlps) if takes_x_alone(module) else None
+    way = None if x is None else _parts_of(module, mlps, x)
+    if way is None or x is None:
         return None
-    x = _rows_for(getattr(module, lists[0]))
-    way = None if x is None else _parts_of(module, lists[0], x)
-    if way is None:
-        return None
+    rows = x.flatten(0, 1)
     try:
-        own = module(x)
+        own, each = module(x), torch.stack([one(rows) for one in mlps], 1)
     except Exception:  # it wants something else than x
         return None
     tells = isinstance(own, tuple)
@@ -96,8 +99,6 @@ def mixture_of(module: Any) -> Mixture | None:
     own = own[0] if tells else own
     if not isinstance(own, torch.Tensor) or own.shape != x.shape or not own.any():
         return None
-    rows = x.flatten(0, 1)
-    each = torch.stack([one(rows) for one in getattr(module, way.experts)], 1)
     for one in _ways(module, replace(way, tells=tells)):
         got = _computed(module, one, x, each).view(x.shape)
         if differs(by_scale(own), by_scale(got.to(own.dtype)), exact(x)) is None:
@@ -117,15 +118,15 @@ def _count(module: Any, way: Mixture) -> int:
     return len(getattr(module, way.experts))
 
 
-def _parts_of(module: Any, experts: str, x: Any) -> Mixture | None:
+def _parts_of(module: Any, mlps: Any, x: Any) -> Mixture | None:
     """By its children."""
-    count = count_of(getattr(module, experts))
-    if count < 2 or any(one is not None for one in module._parameters.values()):
+    if any(one is not None for one in module._parameters.values()):
         return None
+    count, experts = len(mlps), next(name for name, one in module.named_children() if one is mlps)
     learnt = {
         name: child
         for name, child in module.named_children()
-        if name != experts and next(child.parameters(), None) is not None
+        if child is not mlps and next(child.parameters(), None) is not None
     }
     linears = {name for name, child in learnt.items() if type(child) is torch.nn.Linear}
     routers = [name for name in linears if learnt[name].out_features == count]

@@ -21,7 +21,7 @@ from gemmd._layers.experts import experts_of
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Joined, Made, Match, Part, Values
 from gemmd.linear import Linear
-from gemmd._layers.mixture import mixture_of
+from gemmd._layers.mixture import experts_within, mixture_of
 from gemmd.mlp import MLP, joined
 from gemmd.moe import MoE
 from gemmd.ops import Activation, Gate
@@ -76,13 +76,14 @@ def experts(module: Any) -> Match | None:
 
 def mixture(module: Any) -> Match | None:
     """A MoE for a module with a router and a list of gated MLPs."""
-    found = mixture_of(module)
-    if found is None:
-        return None
-    matches = [gated_mlp(one) or halved_mlp(one) for one in getattr(module, found.experts)]
+    mlps = experts_within(module)
+    matches = [gated_mlp(one) or halved_mlp(one) for one in mlps]
     parts = [one.parts[0] for one in matches if one is not None]
     kinds = {(one.activation, str(one.parts[0].shapes)) for one in matches if one is not None}
     if len(parts) < len(matches) or len(kinds) != 1:
+        return None
+    found = mixture_of(module, mlps)
+    if found is None:
         return None
     gate = Gate(next(iter(kinds))[0])
 

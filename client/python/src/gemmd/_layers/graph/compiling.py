@@ -58,6 +58,7 @@ class Compiling:
         quantize: Quantize | None,
         least: int,
         rest: str,
+        experts: bool,
     ) -> None:
         self._session = session
         self._quantize = quantize
@@ -69,7 +70,8 @@ class Compiling:
         self._parameters = {id(one): one for one in model.parameters()}  # alive, or ids come again
         self._experts = Adoption(model, session, name, quantize, least)
         with torch.no_grad():
-            self._experts.choose_experts()
+            if experts:
+                self._experts.choose_experts()
             self._stand_ins = self._experts.make()
         self.blocks = list[Block]()
         self.left = [f"{path}: {why}" for path, why in self._experts.left.items()]

@@ -57,7 +57,8 @@ class Reading:
                 self.found[node] = one
         self.choosers = choosers(self.graph, self.found)
         for one in self.choosers:
-            del self.found[one.root]
+            for node in one.nodes:
+                self.found.pop(node, None)
 
     def _find_constants(self) -> None:
         for node in self.graph.nodes:
