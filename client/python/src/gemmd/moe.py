@@ -30,7 +30,7 @@ from gemmd.result import Array
 if TYPE_CHECKING:
     from gemmd.session import Session
 
-_LARGEST_EXPERTS = 512
+LARGEST_EXPERTS = 512
 
 
 class MoE(Pair):
@@ -317,9 +317,9 @@ def unpublished(
 
 def _make(session: Session, weight: Any, scales: Any, bias: Any, quantize: Quantize) -> Buffer:
     shape = tuple(int(extent) for extent in weight.shape)
-    if len(shape) != 3 or 0 in shape or shape[0] > _LARGEST_EXPERTS:
+    if len(shape) != 3 or 0 in shape or shape[0] > LARGEST_EXPERTS:
         raise ValueError(
-            f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {_LARGEST_EXPERTS}"
+            f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {LARGEST_EXPERTS}"
         )
     if bias is not None and tuple(np.shape(bias)) != shape[:2]:
         raise ValueError(

@@ -151,3 +151,13 @@ def test_experts_that_occur_twice_are_left(session):
     model = nn.ModuleList([Mixture(shared), Mixture(shared), nn.Linear(HIDDEN, 64)]).eval()
     adopted = gemmd.adopt(model, session, min_elements=0)
     assert "several times" in adopted.left["0.experts"] and list(adopted.layers) == ["2"]
+
+
+def test_more_experts_than_a_layer_takes_are_left(session):
+    experts = Stacked()
+    for name in ("gate_up_proj", "down_proj"):
+        weight = getattr(experts, name)[:1, :, :].repeat(513, 1, 1)
+        setattr(experts, name, nn.Parameter(weight))
+    model = nn.ModuleDict({"experts": experts, "head": nn.Linear(HIDDEN, 8)}).eval()
+    adopted = gemmd.adopt(model, session, min_elements=0)
+    assert adopted.left == {"experts": "it has 513 experts, a layer takes 512"}

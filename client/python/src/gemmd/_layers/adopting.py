@@ -29,6 +29,7 @@ from gemmd._layers.patterns import (
 from gemmd._layers.siblings import SiblingModule, Siblings
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
+from gemmd.moe import LARGEST_EXPERTS
 from gemmd.resident import Quantize
 from gemmd.sequential import Sequential
 
@@ -108,7 +109,9 @@ class Adoption:
             if any(stays.get(one) for one in mlps.modules()):
                 continue
             match = mixture(module)
-            if match is not None and match.elements >= self._least:
+            if match is None or match.experts_count > LARGEST_EXPERTS:
+                continue
+            if match.elements >= self._least:
                 self._todo.append((module, match))
                 within.update((module, *mlps.modules()))
         return within
@@ -188,7 +191,9 @@ class Adoption:
         match = None if why else experts(module)
         if not why and match is None:
             why = "it computes something else than experts of gemmd.MoE do"
-        if match is not None and match.elements < self._least:
+        if match is not None and match.experts_count > LARGEST_EXPERTS:
+            why = f"it has {match.experts_count} experts, a layer takes {LARGEST_EXPERTS}"
+        elif match is not None and match.elements < self._least:
             why = f"its weights have {match.elements} elements, min_elements is {self._least}"
         if why or match is None:
             self.left[self._tree.paths[module]] = why

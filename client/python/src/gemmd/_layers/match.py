@@ -130,6 +130,11 @@ class Match:
         """Of the weights."""
         return sum(math.prod(shape[:-1]) for part in self.parts for shape in part.shapes)
 
+    @property
+    def experts_count(self) -> int:
+        """Of a layer of experts."""
+        return self.parts[0].shapes[0][0]
+
     def inputs(self) -> tuple[Any, ...]:
         """Random ones for a trial, where the weights lie."""
         *_, columns, _ = self.parts[0].shapes[0]
