@@ -128,7 +128,9 @@ class Listed(nn.Module):
         for e, expert in enumerate(self.experts):
             token, place = torch.where(chosen == e)
             if len(token):
-                y.index_add_(0, token, expert(flat[token]) * weights[token, place, None].to(x.dtype))
+                y.index_add_(
+                    0, token, expert(flat[token]) * weights[token, place, None].to(x.dtype)
+                )
         return y.view(x.shape), logits
 
     def forward(self, hidden_states):
@@ -152,7 +154,9 @@ class Shared(Listed):
 
     def forward(self, hidden_states):
         shared = self.shared_expert(hidden_states)
-        return self.mixed(hidden_states)[0] + self.shared_expert_gate(hidden_states).sigmoid() * shared
+        return (
+            self.mixed(hidden_states)[0] + self.shared_expert_gate(hidden_states).sigmoid() * shared
+        )
 
 
 class Sigmoids(Listed):
@@ -174,7 +178,10 @@ class Router(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(EXPERTS, HIDDEN) / 7), nn.Parameter(torch.randn(EXPERTS))
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(EXPERTS, HIDDEN) / 7),
+            nn.Parameter(torch.randn(EXPERTS)),
+        )
 
     def forward(self, x):
         scores = F.linear(x.view(-1, HIDDEN).float(), self.weight.float()).sigmoid()

@@ -9,7 +9,18 @@ import gemmd
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from .experts import EXPERTS, HIDDEN, TOP, Apart, Layer, Mixture, Normed, Scaled, Stacked, Transposed  # noqa: E402
+from .experts import (
+    EXPERTS,
+    HIDDEN,
+    TOP,
+    Apart,
+    Layer,
+    Mixture,
+    Normed,
+    Scaled,
+    Stacked,
+    Transposed,
+)  # noqa: E402
 from .models import relative_error  # noqa: E402
 
 FP8 = 0.15

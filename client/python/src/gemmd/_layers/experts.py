@@ -1,8 +1,8 @@
 """Experts that a module of torch keeps as stacked weights: told by its forward itself, whatever its
 parts are called.
 
-Such a module is called with tokens, each token's experts, and their weights, as those of transformers
-are. Its forward is tried on small weights of random numbers, in place of its own.
+Such a module is called with tokens, each token's experts, and their weights, as those of
+transformers are. Its forward is tried on small weights of random numbers, in place of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One graph of torch's compiler for several modules: it comes once for all modules of a class whose
-forward is compiled by itself, and parameters are among its inputs. What is made of it for one set of
-parameters is wrong for another.
+forward is compiled by itself, and parameters are among its inputs. What is made of it for one set
+of parameters is wrong for another.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Products that choose: a router's logits, of which the largest are looked for. FP8 would round them,
-and other experts would be chosen.
+"""Products that choose: a router's logits, of which the largest are looked for. FP8 would round
+them, and other experts would be chosen.
 """
 
 from __future__ import annotations

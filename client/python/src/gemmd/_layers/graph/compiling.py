@@ -107,7 +107,9 @@ class Compiling:
             reading = Reading(graph_module, inputs)
             self._parameters.update((id(one), one) for one in reading.parameters)
             for one in reading.choosers:
-                self._leave((one,), "it chooses experts; rounded weights would choose others")
+                self._leave(
+                    reading, (one,), "it chooses experts; rounded weights would choose others"
+                )
             regions = regions_of(reading)
             writes = Writes(
                 reading.graph, reading.order, {x for one in regions for x in one.nodes()}
@@ -133,11 +135,11 @@ class Compiling:
         """A region's block; None if the region is left alone."""
         why, block = self._tried(reading, writes, written)
         if why:
-            self._leave(written.region.found, why)
+            self._leave(reading, written.region.found, why)
         return block
 
-    def _leave(self, found: Iterable[Found], why: str) -> None:
-        told = f"{self._naming.shown(found)}: {why}"
+    def _leave(self, reading: Reading, found: Iterable[Found], why: str) -> None:
+        told = f"{self._naming.shown(reading, found)}: {why}"
         if told not in self.left:  # graphs come again, for other shapes
             self.left.append(told)
 
@@ -167,7 +169,7 @@ class Compiling:
                     block.close()
                 if was_there:
                     raise errors.FailedPrecondition(
-                        f"{self._naming.shown(region.found)} is published with other values than"
+                        f"{self._naming.shown(reading, region.found)} is published with other values than"
                         " the model's; give another name=, or unpublish that one",
                         reason="OTHER_WEIGHT",
                     )
@@ -194,7 +196,7 @@ class Compiling:
                 held.append(self._obtain(reading, matrix, sent))
             weights = [Weights.of(one) for one in held]
             for one, matrix in zip(weights, written.matrices, strict=True):
-                self._check(one, matrix)
+                self._check(reading, one, matrix)
             if written.vectors_bytes:
                 held.append(self._vectors(written, held[0].device))
             block = Block(self._session, written.recipe(weights), tuple(held))
@@ -217,11 +219,11 @@ class Compiling:
         name = self._naming.of(reading, matrix)
         return obtain(self._session, joined, bias, None, name, self._quantize)
 
-    def _check(self, weights: Weights, matrix: Matrix) -> None:
+    def _check(self, reading: Reading, weights: Weights, matrix: Matrix) -> None:
         """Of those published by another worker."""
         if (weights.n, weights.k) != matrix.shape or weights.has_bias != matrix.has_bias:
             raise errors.FailedPrecondition(
-                f"{self._naming.shown(matrix.products)} is published as [{weights.n}, {weights.k}]"
+                f"{self._naming.shown(reading, matrix.products)} is published as [{weights.n}, {weights.k}]"
                 f"{' with' if weights.has_bias else ' without'} a bias, the model has"
                 f" {list(matrix.shape)}{' with' if matrix.has_bias else ' without'} one; give"
                 " another name=, or unpublish that one",

@@ -1,8 +1,8 @@
 """Attention masks that are made of extents alone: traced, a model makes one where it needs none.
 
-torch's fast attention takes no mask, or a causal one that it is told of; with a mask whose last stride is
-0 it is by plain matmuls in float32, at a tenth of the speed. So a mask that lets all through goes, and one
-that is causal is said.
+torch's fast attention takes no mask, or a causal one that it is told of. With a mask whose last
+stride is 0 it is by plain matmuls in float32, at a tenth of the speed. So a mask that lets all
+through goes, and one that is causal is said.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_KNOWN = 256  # extents of one mask
 
 
 def say_masks(graph: Graph, as_op: bool) -> None:
-    """Takes masks out of a graph. `as_op`: the graph is compiled further, and must know all it calls."""
+    """Takes masks out of a graph. `as_op`: it is compiled further, and must know all it calls."""
     made = dict[Node, _Mask | None]()
     for node in list(graph.nodes):
         given = _attention(node)

@@ -25,13 +25,15 @@ class Naming:
         self._prefix = prefix
         self._paths = {id(one): path for path, one in model.named_parameters()}
 
-    def shown(self, products: Iterable[Found]) -> str:
+    def shown(self, reading: Reading, products: Iterable[Found]) -> str:
         """For people."""
-        paths = [
-            self._paths.get(id(one.weight), "a weight") for one in products if one.kind == "linear"
-        ]
+        paths = list[str]()
+        for one in products:
+            if one.kind == "linear":
+                known = _replaced((reading.origin(one.weight),), self._paths)
+                paths.append(next(iter(_texts(known)), "a weight").removesuffix(".weight"))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        return str(paths[0]).removesuffix(".weight") + more
+        return paths[0] + more
 
     def of(self, reading: Reading, matrix: Matrix) -> str:
         """ "" if the weights have none."""

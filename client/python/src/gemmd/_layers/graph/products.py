@@ -12,7 +12,15 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from gemmd._layers.graph.found import Found
-from gemmd._layers.graph.nodes import ADDS, ADDS_IN_PLACE, PRODUCTS, alike, arguments, either_way, sample
+from gemmd._layers.graph.nodes import (
+    ADDS,
+    ADDS_IN_PLACE,
+    PRODUCTS,
+    alike,
+    arguments,
+    either_way,
+    sample,
+)
 from gemmd._layers.graph.views import behind_views
 from gemmd._layers.graph.writes import is_view
 
