@@ -32,8 +32,6 @@ class Compiled(Unpickled):
     ----------
     module : torch.nn.Module
         The model as torch has compiled it, for a place among other modules.
-    experts : dict of str to MoE
-        By the path of the module whose place it takes.
     left : list of str
         Which products stayed torch's, and why.
     """

@@ -9,8 +9,9 @@ import numpy as np
 
 from gemmd import dtypes, ops, words
 from gemmd._layers import linear_step
+from gemmd._layers.forward import Way
 from gemmd._layers.layer import Layer, check_result
-from gemmd._layers.linear_step import Step, Way
+from gemmd._layers.linear_step import Step
 from gemmd._layers.split_step import Split
 from gemmd.ops import Activation
 from gemmd.resident import Quantize, Source, all_or_none, obtain

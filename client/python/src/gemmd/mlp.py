@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmd import dtypes
+from gemmd._layers.forward import Way
 from gemmd._layers.layer import check_result
-from gemmd._layers.linear_step import Way, Weights
+from gemmd._layers.linear_step import Weights
 from gemmd._layers.mlp_step import Gate, Layout, MlpStep, check_pair
 from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from gemmd import dtypes, ops, resident, words
 from gemmd._layers import linear_step
+from gemmd._layers.forward import Way
 from gemmd._layers.layer import check_result
-from gemmd._layers.linear_step import Quantize, Way
+from gemmd._layers.linear_step import Quantize
 from gemmd._layers.moe_step import (
     ExpertWeights,
     MoeStep,

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from gemmd import errors
+from gemmd._layers.forward import Way
 from gemmd._layers.layer import Layer
-from gemmd._layers.linear_step import Step, Way
+from gemmd._layers.linear_step import Step
 from gemmd._layers.mlp_step import MlpStep
 from gemmd._layers.sequential_step import SequentialStep
 from gemmd.linear import Linear

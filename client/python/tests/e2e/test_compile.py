@@ -11,15 +11,9 @@ pytestmark = pytest.mark.e2e
 torch = pytest.importorskip("torch")
 
 from ..layers import test_compile as layers  # noqa: E402
+from ..layers.compiling import no_gradients  # noqa: E402, F401
 from ..layers.models import relative_error  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def no_gradients():
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
+from .graphs import check_graph  # noqa: E402
 
 
 @pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row", None])
@@ -64,12 +58,4 @@ def test_on_a_gpu_in_a_graph_too(session, kind, rest):
     assert (len(fast), fast.left) == (3, []), fast
     with torch.inference_mode():
         assert relative_error(fast(x), model(x)) < layers.FP8
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = fast(x)
-    for seed in range(3):
-        torch.manual_seed(seed)
-        x.normal_()
-        graph.replay()
-        assert relative_error(y, model(x)) < layers.FP8
+    check_graph(fast, x, model, layers.FP8)

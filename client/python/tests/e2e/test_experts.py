@@ -11,19 +11,13 @@ pytestmark = pytest.mark.e2e
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from ..layers.compiling import no_gradients  # noqa: E402, F401
 from ..layers.experts import HIDDEN, Apart, Layer, Routed, Stacked, Transposed  # noqa: E402
 from ..layers.models import Gated, relative_error  # noqa: E402
+from .graphs import check_graph  # noqa: E402
 
 KINDS = {"halves": Stacked, "fused": lambda: Stacked(inner=128), "transposed": Transposed}
 FP8 = 0.25
-
-
-@pytest.fixture(autouse=True)
-def no_gradients():
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
 
 
 def model_of(kind):
@@ -86,12 +80,4 @@ def check(own, fast):
         assert relative_error(fast(x), own(x)) < FP8
     with torch.inference_mode():
         assert relative_error(fast(x), own(x)) < FP8
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = fast(x)
-    for seed in range(3):
-        torch.manual_seed(seed)
-        x.normal_()
-        graph.replay()
-        assert relative_error(y, own(x)) < FP8
+    check_graph(fast, x, own, FP8)

@@ -10,25 +10,12 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from .compiling import no_gradients  # noqa: E402, F401
 from .models import Block, relative_error  # noqa: E402
 
 EXACT = {"quantize": None, "min_elements": 0}
 FP8 = 0.2  # of two layers; a norm behind a product makes more of its rounding
 WIDTH = 32
-
-
-@pytest.fixture(autouse=True)
-def no_gradients():
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def session(client):
-    with client.session() as session:
-        yield session
 
 
 def attention(q, k, v, heads=2):

@@ -9,6 +9,7 @@ import gemmd
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from .compiling import no_gradients  # noqa: E402, F401
 from .experts import (
     EXPERTS,
     HIDDEN,
@@ -24,20 +25,6 @@ from .experts import (
 from .models import relative_error  # noqa: E402
 
 FP8 = 0.15
-
-
-@pytest.fixture(autouse=True)
-def no_gradients():
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def session(client):
-    with client.session() as session:
-        yield session
 
 
 def routed(tokens, dtype=torch.float32, top=TOP):

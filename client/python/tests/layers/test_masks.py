@@ -10,23 +10,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from .compiling import no_gradients  # noqa: E402, F401
 from .models import relative_error  # noqa: E402
 
 WIDTH, HEADS = 32, 2
-
-
-@pytest.fixture(autouse=True)
-def no_gradients():
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def session(client):
-    with client.session() as session:
-        yield session
 
 
 @pytest.fixture

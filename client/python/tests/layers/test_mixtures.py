@@ -9,24 +9,11 @@ import gemmd
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from .compiling import no_gradients  # noqa: E402, F401
 from .experts import EXPERTS, HIDDEN, Grouped, Listed, Routed, Shared, Sigmoids, Telling  # noqa: E402
 from .models import Gated, relative_error  # noqa: E402
 
 FP8 = 0.15
-
-
-@pytest.fixture(autouse=True)
-def no_gradients():
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture
-def session(client):
-    with client.session() as session:
-        yield session
 
 
 def gated(bias=False):

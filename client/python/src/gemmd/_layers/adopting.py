@@ -116,14 +116,14 @@ class Adoption:
                 within.update((module, *mlps.modules()))
         return within
 
-    def choose_experts(self, where: Callable[[str, Any], bool] | None = None) -> None:
+    def choose_experts(self) -> None:
         """Mixtures and modules of experts alone."""
         stays = {
             module: self._tree.why_linear_stays(module)
             for module in self._tree.paths
             if isinstance(module, torch.nn.Linear)
         }
-        self._choose_stacked(where, self._choose_mixtures(stays))
+        self._choose_stacked(None, self._choose_mixtures(stays))
 
     def _choose_stacked(
         self, where: Callable[[str, Any], bool] | None, within: Container[Any]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmd import errors
+from gemmd._layers.forward import Way
 from gemmd._layers.layer import Layer
-from gemmd._layers.linear_step import Way
 from gemmd._layers.recipe import BlockStep, Recipe
 from gemmd._memory import interop
 from gemmd.buffer import Buffer

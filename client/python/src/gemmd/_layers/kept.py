@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gemmd._layers.linear_step import Forward
+from gemmd._layers.forward import Forward
 from gemmd._wire.programs import Rebind
 from gemmd.buffer import Buffer
 from gemmd.plan import Plan

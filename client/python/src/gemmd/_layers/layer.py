@@ -14,8 +14,8 @@ import numpy.typing as npt
 from gemmd import dtypes, errors
 from gemmd._connection.here_only import Unpickled
 from gemmd._layers import linear_step
+from gemmd._layers.forward import Forward, Way
 from gemmd._layers.kept import OF_PLANS, Kept, KeptPlan, Place
-from gemmd._layers.linear_step import Forward, Way
 from gemmd._layers.local import LocalCalls
 from gemmd._layers.memory import neighbours
 from gemmd._layers.places import HostRun

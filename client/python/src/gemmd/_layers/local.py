@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from gemmd import errors
-from gemmd._layers import graphs
+from gemmd._layers import graphs, results, seats
 from gemmd._layers import rows as rows_
-from gemmd._layers import results, seats
-from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
+from gemmd._layers.places import DirectResult, GpuCall, HostRun, Known, Place, Seat
 from gemmd._layers.results import ResultMemory
 from gemmd._layers.seats import Seats
 from gemmd._memory import cuda, interop
@@ -32,8 +31,8 @@ from gemmd._ops import narrowing
 from gemmd.report import Report
 
 if TYPE_CHECKING:
+    from gemmd._layers.forward import Forward
     from gemmd._layers.layer import Layer
-    from gemmd._layers.linear_step import Forward
     from gemmd.buffer import Buffer
     from gemmd.session import Session
     from gemmd.tensor import Tensor
@@ -43,18 +42,6 @@ MAX_KNOWN = 256  # shapes whose calls take the short way
 MAX_KEPT_BYTES = 16 << 20  # of results on one place
 LONG_UNUSED = 256  # calls of a place, after which a result makes room for another
 MAX_HOST_PLACES = 8  # threads that call at the same time; more take turns
-
-
-class Known:
-    """A call and the x's that it was for."""
-
-    def __init__(self, call: GpuCall, shape: tuple[int, ...], rows: int) -> None:
-        self.call = call
-        self.shape = shape
-        self.rows = rows
-        self.x_bytes = rows * call.x_row_bytes
-        self.d_bytes = rows * call.d_row_bytes
-        self.lacking_bytes = call.lacking_bytes(rows)
 
 
 class LocalCalls(Seats):

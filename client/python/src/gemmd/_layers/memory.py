@@ -19,13 +19,13 @@ from gemmd import errors
 from gemmd._layers.kept import IdlePlaces, Place
 from gemmd._layers.results import SharedResults
 from gemmd._memory import interop
-from gemmd.armed import Armed
 from gemmd._wire.programs import Rebind
+from gemmd.armed import Armed
 from gemmd.buffer import Buffer
 from gemmd.plan import Plan
 
 if TYPE_CHECKING:
-    from gemmd._layers.linear_step import Forward
+    from gemmd._layers.forward import Forward
     from gemmd._layers.seats import Seats
     from gemmd.session import Session
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmd import ops, words
-from gemmd._layers.linear_step import Forward, Way, Weights, starts_of
+from gemmd._layers.forward import Forward, Way
+from gemmd._layers.linear_step import Weights, starts_of
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Op, Operand
 from gemmd.tensor import Tensor

@@ -11,14 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gemmd import dtypes, grouped, ops
-from gemmd._layers.linear_step import (
-    Forward,
-    Scaled,
-    Way,
-    quantized_bytes,
-    quantized_in,
-    starts_of,
-)
+from gemmd._layers.forward import Forward, Way
+from gemmd._layers.linear_step import Scaled, quantized_bytes, quantized_in, starts_of
 from gemmd._memory.layout import padded
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle

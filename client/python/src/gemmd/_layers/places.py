@@ -20,7 +20,7 @@ from gemmd.armed import Armed, ArmedReport
 from gemmd.report import Report
 
 if TYPE_CHECKING:
-    from gemmd._layers.linear_step import Forward
+    from gemmd._layers.forward import Forward
 
 MAX_RESULTS = 3  # of one step that are alive at once without a copy
 COPIED_FIRST = 32  # results of a step, before one stays where it is
@@ -181,3 +181,15 @@ class GpuCall:
     def forget(self) -> None:
         """Lets go of the results whose seats were given up."""
         self.results = [one for one in self.results if one.seat.alive]
+
+
+class Known:
+    """A call and the x's that it was for."""
+
+    def __init__(self, call: GpuCall, shape: tuple[int, ...], rows: int) -> None:
+        self.call = call
+        self.shape = shape
+        self.rows = rows
+        self.x_bytes = rows * call.x_row_bytes
+        self.d_bytes = rows * call.d_row_bytes
+        self.lacking_bytes = call.lacking_bytes(rows)

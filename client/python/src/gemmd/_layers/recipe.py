@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmd import ops
-from gemmd._layers.linear_step import Forward, Way, Weights, quantized_bytes, quantized_in
+from gemmd._layers.forward import Forward, Way
+from gemmd._layers.linear_step import Weights, quantized_bytes, quantized_in
 from gemmd._memory.layout import padded
 from gemmd.handle import Handle
 from gemmd.norms import normalize

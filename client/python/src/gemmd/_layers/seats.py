@@ -20,8 +20,8 @@ from gemmd.plan import Plan
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
+    from gemmd._layers.forward import Forward
     from gemmd._layers.layer import Layer
-    from gemmd._layers.linear_step import Forward
 
 Made = TypeVar("Made")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmd import dtypes
-from gemmd._layers.linear_step import Forward, Step, Way, starts_of
+from gemmd._layers.forward import Forward, Way
+from gemmd._layers.linear_step import Step, starts_of
 from gemmd._layers.mlp_step import MlpStep
 from gemmd.handle import Handle
 from gemmd.ops import Op, Operand
