@@ -193,6 +193,7 @@ class Layer(Unpickled):
         first = parts[0]
         if not first.is_cuda or not interop.torch_module()._C._cuda_isCurrentStreamCapturing():
             return None
+        self._check_open()
         rows = first.numel() // first.shape[-1]
         if not rows or self.why_not_on_gpu(first.get_device()):
             return None
