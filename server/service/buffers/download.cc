@@ -25,6 +25,7 @@ DownloadStream::DownloadStream(Method& method, grpc::CallbackServerContext* cont
     : call_(method, context) {
   call_.state().metrics().Streams(method.name()).Increment();
   if (absl::Status begun = Begin(request); !begun.ok()) {
+    LetGo();
     Finish(call_.Finish(begun));
     return;
   }
@@ -92,7 +93,15 @@ void DownloadStream::OnWriteDone(bool ok) {
 
 void DownloadStream::End(const absl::Status& status) {
   NoteTransfer(call_, *buffer_, "out", started_, absl::Now() - started_, at_ - begin_);
+  LetGo();
   Finish(call_.Finish(status));
+}
+
+// As UploadStream's.
+void DownloadStream::LetGo() {
+  buffer_.reset();
+  use_ = SessionUse();
+  charge_.Release();
 }
 
 void DownloadStream::OnDone() {

@@ -22,6 +22,7 @@ class DownloadStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::Status Begin(const grpc::ByteBuffer& request);
   void Next();
   void End(const absl::Status& status);
+  void LetGo();
 
   Call call_;
   Charge charge_;

@@ -164,7 +164,16 @@ void UploadStream::End(const absl::Status& status) {
     const grpc::Slice bytes(response.SerializeAsString());
     *response_ = grpc::ByteBuffer(&bytes, 1);
   }
+  LetGo();
   Finish(call_.Finish(status));
+}
+
+// Who has the answer may count on what this call held: the stream, and the memory of a buffer that
+// is deleted next. OnDone comes some time after.
+void UploadStream::LetGo() {
+  buffer_.reset();
+  use_ = SessionUse();
+  charge_.Release();
 }
 
 void UploadStream::OnDone() {

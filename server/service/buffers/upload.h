@@ -30,6 +30,7 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status Take(const UploadChunk& chunk);
   void ReadAfter(absl::Duration wait);
   void End(const absl::Status& status);
+  void LetGo();
 
   Call call_;
   grpc::ByteBuffer* const response_;

@@ -42,7 +42,11 @@ QueueStream* QueueStream::Start(Method& method, grpc::CallbackServerContext* con
 
 absl::Status QueueStream::Open(const v1::QueueOpen& open) {
   GEMMD_RETURN_IF_ERROR(call_.state().CheckOpen());
-  GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
+  GEMMD_ASSIGN_OR_RETURN(Charge charge, call_.tenant().TakeStream());
+  {
+    absl::MutexLock lock(&mutex_);
+    charge_ = std::move(charge);
+  }
   GEMMD_ASSIGN_OR_RETURN(auto priority, Convert(open.priority()));
   GEMMD_ASSIGN_OR_RETURN(auto use, call_.UseSession(open.session_id()));
   priority_ = priority;
@@ -148,6 +152,7 @@ QueueStream::Step QueueStream::NextStep() {
   }
   if (!ending_ || !(broken_ || entries_.empty())) return Step::kNone;
   finished_ = true;
+  charge_.Release();  // who sees the end may open the next one; OnDone comes some time after
   return Step::kFinish;
 }
 

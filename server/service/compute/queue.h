@@ -142,7 +142,6 @@ class QueueStream final
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Call call_;
-  Charge charge_;
   std::shared_ptr<QueueStream> self_;
 
   // Set by Open; used by the thread that accepts, and what is constant from then on by others.
@@ -156,6 +155,7 @@ class QueueStream final
   const absl::Time deadline_;  // gRPC's, whose context may be gone when a batch has its turn
 
   absl::Mutex mutex_;
+  Charge charge_ ABSL_GUARDED_BY(mutex_);  // one of the tenant's streams
   std::deque<std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);  // in the order received
   int64_t inline_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t result_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of started batches, until written

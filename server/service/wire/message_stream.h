@@ -60,7 +60,10 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
     Broken();
   }
   void OnDone() override {
-    charge_.Release();
+    {
+      absl::MutexLock lock(&mutex_);
+      charge_.Release();  // others may keep this for a while
+    }
     call_.state().metrics().Streams(call_.method().name()).Decrement();
     const std::shared_ptr<MessageStream> self = std::move(self_);
     call_.method().context().streams.Remove(self);
@@ -75,7 +78,9 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
   // Reads the message of a caller that is admitted, and takes one of the tenant's streams.
   absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& request) {
     GEMMD_RETURN_IF_ERROR(call_.Read(bytes, request));
-    GEMMD_ASSIGN_OR_RETURN(charge_, call_.tenant().TakeStream());
+    GEMMD_ASSIGN_OR_RETURN(Charge charge, call_.tenant().TakeStream());
+    absl::MutexLock lock(&mutex_);
+    charge_ = std::move(charge);
     return absl::OkStatus();
   }
 
@@ -127,6 +132,7 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
         messages_.pop_front();
       } else {
         status = status_;
+        charge_.Release();  // who sees the end may open the next one; OnDone comes some time after
       }
     }
     if (write) {
@@ -137,9 +143,9 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
   }
 
   Call call_;
-  Charge charge_;
   std::shared_ptr<MessageStream> self_;
   mutable absl::Mutex mutex_;
+  Charge charge_ ABSL_GUARDED_BY(mutex_);  // one of the tenant's streams
   std::deque<Message> messages_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;

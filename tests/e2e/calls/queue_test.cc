@@ -194,6 +194,24 @@ TEST_F(QueueTest, TheSameBatchAgainSeesWhatIsThereNow) {
   EXPECT_TRUE(queue.Close().ok());
 }
 
+// The session's own, and one more.
+TEST(StreamLimitTest, AnEndedStreamIsOfTheLimitNoMore) {
+  Daemon daemon({.config = "tenants { name: \"default\" limits { max_streams: 2 } }"});
+  client::Client client = ConnectTo(daemon);
+  client::Session session = Must(client.OpenSession());
+  client::Buffer x = MakeBuffer(session, {1});
+  std::string data = Floats({7});
+  const client::TransferOptions by_stream = {.route = client::Route::kGrpc};
+  for (int i = 0; i < 200; ++i) {
+    client::Queue queue = Must(session.OpenQueue());
+    EXPECT_EQ(client::ReasonOf(x.Upload(data, 0, by_stream).status()), "STREAM_LIMIT");
+    Must(Must(queue.Submit(OpList().Add(Fill{x.tensor(), 1}))).Wait());
+    ASSERT_TRUE(queue.Close().ok());
+    Must(x.Upload(data, 0, by_stream));
+    Must(x.Download(absl::MakeSpan(data), 0, by_stream));
+  }
+}
+
 class PlanTest : public E2eTest {};
 
 TEST_F(PlanTest, RunsAgainWithOtherDataAndBuffers) {

@@ -42,6 +42,18 @@ def test_what_is_uploaded_comes_back(client, data, way):
         assert buffer.download(13)[0] == data[13].view(np.uint8)
 
 
+def test_a_deleted_buffers_memory_is_free_when_that_is_answered(client):
+    """Whatever was done with it last: the next one may need all of the device."""
+    used = []
+    with client.session(shared_memory="off") as session:
+        for _ in range(200):
+            buffer = session.upload(np.ones(4096, "f4"))
+            assert buffer.download()[-1] == session.execute([gemmd.read(buffer)])[0][-1] == 1
+            buffer.delete()
+            used.append(sum(one.used_bytes for one in client.devices()))
+    assert len(set(used)) == 1
+
+
 def test_a_fresh_buffer_holds_zeros(session):
     assert not session.create_buffer(shape=(100, 100), dtype="f32").download().any()
 
