@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 from gemmd import errors, words
 from gemmd._connection.here_only import Unpickled
+from gemmd._layers.left import by_reason
 from gemmd._memory import interop
 from gemmd.resident import Quantize
 from gemmd.session import Session
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gemmd._layers.block import Block
     from gemmd._layers.graph.compiling import Compiling
     from gemmd._layers.layer import Layer
-
-_SHOWN = 5
 
 
 class Compiled(Unpickled):
@@ -103,10 +101,9 @@ class Compiled(Unpickled):
             counted += f", {len(self.experts)} layers of experts"
         if not self.left:
             return f"compiled as {counted}, none left"
-        reasons = Counter(self.left)
-        shown = "; ".join(list(reasons)[:_SHOWN])
-        more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
-        return f"compiled as {counted}, {len(self.left)} left: {shown}{more}"
+        told = (one.partition(": ") for one in self.left)
+        reasons = by_reason((name, why) for name, _, why in told)
+        return f"compiled as {counted}, {len(self.left)} left: {reasons}"
 
 
 def compile(

@@ -204,3 +204,55 @@ class Routed(Listed):
         y = y.gather(1, chosen[..., None].expand(-1, -1, HIDDEN))
         y = (y * weights[..., None].to(y.dtype)).sum(1).view(hidden_states.shape)
         return y + self.shared_experts(hidden_states)
+
+
+class Batched(nn.Module):
+    """As Llama 4 has them: called with as many rows for each expert, one expert's behind another's."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.randn(EXPERTS, HIDDEN, 2 * INNER) / 7)
+        self.down_proj = nn.Parameter(torch.randn(EXPERTS, INNER, HIDDEN) / 5)
+
+    def forward(self, rows):
+        gate, up = torch.bmm(rows.view(EXPERTS, -1, HIDDEN), self.gate_up_proj).chunk(2, -1)
+        return torch.bmm(up * F.silu(gate), self.down_proj).view(-1, HIDDEN)
+
+
+class AllScores(nn.Linear):
+    """A router that gives weights of all experts: 0 for those that it does not choose."""
+
+    def __init__(self, top=TOP):
+        super().__init__(HIDDEN, EXPERTS, bias=False)
+        self.top_k = top
+
+    def forward(self, rows):
+        logits = super().forward(rows)
+        values, chosen = logits.topk(self.top_k, dim=1)
+        scores = torch.full_like(logits, float("-inf")).scatter_(1, chosen, values)
+        return scores.float().sigmoid().to(rows.dtype), logits
+
+
+class Weighed(nn.Module):
+    """As Llama 4: what the experts are given is weighted, not what they return."""
+
+    def __init__(self, make, top=TOP):
+        super().__init__()
+        self.gate, self.experts = AllScores(top), Batched()
+        self.shared_expert = make()
+
+    def forward(self, hidden_states):
+        rows = hidden_states.reshape(-1, HIDDEN)
+        scores, logits = self.gate(rows)
+        given = rows.repeat(EXPERTS, 1) * scores.t().reshape(-1, 1)
+        out = self.shared_expert(rows)
+        out.add_(self.experts(given).view(EXPERTS, -1, HIDDEN).sum(0))
+        return out, logits
+
+
+class WeighedBehind(Weighed):
+    def forward(self, hidden_states):
+        rows = hidden_states.reshape(-1, HIDDEN)
+        scores, _ = self.gate(rows)
+        each = self.experts(rows.repeat(EXPERTS, 1)) * scores.t().reshape(-1, 1)
+        return self.shared_expert(rows) + each.view(EXPERTS, -1, HIDDEN).sum(0)

@@ -10,7 +10,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from .compiling import no_gradients  # noqa: E402, F401
-from .experts import EXPERTS, HIDDEN, Grouped, Listed, Routed, Shared, Sigmoids, Telling  # noqa: E402
+from .experts import (  # noqa: E402
+    EXPERTS, HIDDEN, Grouped, Listed, Routed, Shared, Sigmoids, Telling, Weighed, WeighedBehind,
+)  # fmt: skip
 from .models import Gated, relative_error  # noqa: E402
 
 FP8 = 0.15
@@ -28,6 +30,9 @@ KINDS = {
     "a shared expert": lambda: Shared(gated),
     "sigmoids": lambda: Sigmoids(gated),
     "a router of its own kind": lambda: Routed(gated),
+    "all experts at once": lambda: Weighed(gated),
+    "all experts at once, one a token": lambda: Weighed(gated, 1),
+    "all experts at once, weighed behind": lambda: WeighedBehind(gated),
 }
 
 
@@ -40,9 +45,9 @@ def test_a_router_and_its_experts_are_a_layer(session, kind):
         kinds = [type(one).__name__ for one in adopted]
         own = kind == "a router of its own kind"
         assert kinds[0] == "MoE" and ("mlp.gate" in adopted.left) != own
-        assert ("MLP" in kinds) == (own or kind == "a shared expert")
+        assert ("MLP" in kinds) == bool(model.mlp.mixture.shared)
         got = model.mlp(hidden_states=x)
-        if kind == "tells logits":
+        if isinstance(wanted, tuple):
             assert torch.equal(got[1], wanted[1])
             got, wanted = got[0], wanted[0]
         assert 0.005 < relative_error(got, wanted) < FP8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, get_args
@@ -11,11 +11,10 @@ from typing import Any, get_args
 from gemmd import errors, words
 from gemmd._connection.here_only import Unpickled
 from gemmd._layers.layer import Layer
+from gemmd._layers.left import by_reason
 from gemmd._memory import interop
 from gemmd.resident import Quantize
 from gemmd.session import Session
-
-_SHOWN = 3  # paths of one reason
 
 
 class Adopted(Unpickled):
@@ -74,14 +73,8 @@ class Adopted(Unpickled):
 def _shown(left: dict[str, str]) -> str:
     if not left:
         return "none left"
-    paths = defaultdict(list)
-    for path, why in left.items():
-        paths[why].append(path or "the model")
-    reasons = []
-    for why, those in paths.items():
-        more = f" and {len(those) - _SHOWN} more" if len(those) > _SHOWN else ""
-        reasons.append(f"{', '.join(those[:_SHOWN])}{more}: {why}")
-    return f"{len(left)} left: {'; '.join(reasons)}"
+    reasons = by_reason((path or "the model", why) for path, why in left.items())
+    return f"{len(left)} left: {reasons}"
 
 
 def adopt(
@@ -95,7 +88,8 @@ def adopt(
 ) -> Adopted:
     """Replaces the Linears and MLPs of a model of torch by layers of gemmd, in place.
 
-    Each `torch.nn.Linear` becomes a `gemmd.Linear`. A module that computes
+    Each `torch.nn.Linear` becomes a `gemmd.Linear`, and so does a module that gives what a Linear of
+    its weight and bias would, such as GPT-2's Conv1D or Falcon's Linear. A module that computes
     `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does, becomes one `gemmd.MLP`; so
     does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. A module that computes
     `fc2(act(fc1(x)))`, whatever these are called, becomes one `gemmd.Sequential`, with as many
@@ -107,8 +101,9 @@ def adopt(
     experts and their weights, and holds [experts, 2i, k] and [experts, n, i], as transformers has
     them; gate and up may be apart or take turns, with biases, a clamp, a factor and an offset, and
     the weights may lie transposed. Its forward is tried on small random weights to find out. So
-    does a module with a router and a list of gated MLPs, and with an expert of all tokens, if it is
-    called with x alone: how it routes is told by its results. The router stays a module of torch.
+    does a module with a router and a list of gated MLPs, or stacked experts that get rows for each,
+    as Llama 4 has them; and with an expert of all tokens, if it is called with x alone. How it routes
+    is told by its results. The router stays a module of torch.
 
     An attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so on)
     share one `gemmd.Linear`. Who is called first with an x multiplies for all three, so nobody may
@@ -126,7 +121,7 @@ def adopt(
 
     These are left alone:
 
-    - subclasses of Linear, and parametrised ones
+    - subclasses of Linear that compute or hold something else, and parametrised ones
     - modules with hooks, or with a forward of the instance's own
     - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
       `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
@@ -210,10 +205,11 @@ def _adopted(
 ) -> Adopted:
     """With nothing left over that holds torch's weights."""
     from gemmd._layers.adopting import Adoption
+    from gemmd._layers.likes import LinearLikes
 
-    with interop.torch_module().no_grad():
+    with interop.torch_module().no_grad(), LinearLikes(model) as likes:
         adoption = Adoption(model, session, name, quantize, least)
-        adoption.choose(where)
+        adoption.choose(where and (lambda path, module: where(path, likes.own(module))))
         adoption.run()
     if not adoption.layers:
         why = _shown(adoption.left) if adoption.left else "it has no torch.nn.Linear"

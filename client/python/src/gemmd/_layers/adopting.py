@@ -14,7 +14,7 @@ import torch
 from gemmd import errors
 from gemmd._layers.agreement import bound, differs, exact
 from gemmd._layers.chain import by_scale, x_name_of
-from gemmd._layers.experts import count_of, holds_experts
+from gemmd._layers.experts import count_of, holds_batched_experts, holds_experts
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Match
 from gemmd._layers.mixture import experts_within
@@ -103,17 +103,17 @@ class Adoption:
         """What is within them."""
         within = set[Any]()
         for module in self._tree.paths if self._quantize is not None else ():
-            mlps = experts_within(module)
-            if not mlps or module in within or not self._may_go(module, mlps):
+            held = experts_within(module)
+            if not held or module in within or not self._may_go(module, held):
                 continue
-            if any(stays.get(one) for one in mlps.modules()):
+            if any(stays.get(one) for one in held.modules()):
                 continue
             match = mixture(module)
             if match is None or match.experts_count > LARGEST_EXPERTS:
                 continue
             if match.elements >= self._least:
                 self._todo.append((module, match))
-                within.update((module, *mlps.modules()))
+                within.update((module, *held.modules()))
         return within
 
     def choose_experts(self) -> None:
@@ -130,7 +130,7 @@ class Adoption:
     ) -> None:
         """But for those `within` others. The last choice."""
         for module, path in self._tree.paths.items():
-            if module not in within and holds_experts(module):
+            if module not in within and (holds_experts(module) or holds_batched_experts(module)):
                 self._choose_experts(module, where is None or where(path, module))
         self._check()
 

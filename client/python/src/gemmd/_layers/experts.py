@@ -2,7 +2,8 @@
 parts are called.
 
 Such a module is called with tokens, each token's experts, and their weights, as those of
-transformers are. Its forward is tried on small weights of random numbers, in place of its own.
+transformers are; or with rows for each expert, those of one behind those of another, as Llama 4's
+is. Its forward is tried on small weights of random numbers, in place of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gemmd._layers.chain import ACTIVATIONS, random_rows
+from gemmd._layers.chain import ACTIVATIONS, random_rows, takes_x_alone
 from gemmd.ops import Gate
 
 _HIDDEN, _INNER = 64, 32  # of the small weights; torch.grouped_mm wants rows of 16 bytes and more
@@ -43,6 +44,9 @@ class Experts:
         Which arguments of its forward are a token's experts and their weights.
     names : tuple of str
         Of its forward's arguments for x, the experts and their weights.
+    batch : int
+        All its experts, where it is called with as many rows for each; 0 where it is called with
+        tokens.
     """
 
     gate_up: tuple[str, ...]
@@ -53,9 +57,13 @@ class Experts:
     gate: Gate = Gate()
     order: tuple[int, int] = _ARGUMENTS[0]
     names: tuple[str, str, str] = ("x", "experts", "weights")
+    batch: int = 0
 
     def called(self, module: Any, x: Any, experts: Any, weights: Any) -> Any:
         """The module's own result."""
+        if self.batch:
+            each = by_each(module, x.expand(self.batch, *x.shape))
+            return summed(each, experts, weights).to(x.dtype)
         given = (experts, weights) if self.order == _ARGUMENTS[0] else (weights, experts)
         return module(x, *given)
 
@@ -114,15 +122,28 @@ class Experts:
 def experts_of(module: Any) -> Experts | None:
     """None: it is no module of experts, or computes something that `gemmd.MoE` does not."""
     names = _argument_names(module)
-    if names is None or next(module.buffers(), None) is not None:
+    return None if names is None else _found(module, names=names)
+
+
+def batched_experts_of(module: Any) -> Experts | None:
+    """The same of a module that is called with rows for each expert."""
+    if not holds_batched_experts(module):
+        return None
+    own = next(module.parameters())
+    return _found(module, batch=len(own))
+
+
+def _found(module: Any, **called: Any) -> Experts | None:
+    if next(module.buffers(), None) is not None:
         return None
     shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
     own = next(module.parameters(), None)
     for held in _held_ways(shapes):
-        small = _small_of(held, shapes)
+        way = replace(held, **called)
+        small = _small_of(way, shapes)
         for device, dtype in _places(own):
             values = {name: one.to(device, dtype) for name, one in small.items()}
-            found = _tried(module, replace(held, names=names), values)
+            found = _tried(module, way, values)
             if found is not None:
                 return found
     return None
@@ -130,11 +151,34 @@ def experts_of(module: Any) -> Experts | None:
 
 def holds_experts(module: Any) -> bool:
     """Whether it looks as if, by what it is called with and what it has learnt."""
+    return _is_stacked(module) and _argument_names(module) is not None
+
+
+def holds_batched_experts(module: Any) -> bool:
+    """Likewise, of one that is called with rows for each expert."""
+    return _is_stacked(module) and takes_x_alone(module)
+
+
+def _is_stacked(module: Any) -> bool:
+    """Whether all that it has learnt is of several experts, matrices among it."""
     own = [one for one in module._parameters.values() if one is not None]
     stacked = [one for one in own if one.dim() == 3]
     if len(stacked) < 2 or len({len(one) for one in own if one.dim()}) != 1 or len(own[0]) == 1:
         return False
-    return len(own) == len(list(module.parameters())) and _argument_names(module) is not None
+    return len(own) == len(list(module.parameters()))
+
+
+def by_each(module: Any, rows: Any) -> Any:
+    """[tokens, experts, n], of [experts, tokens, k] rows for each expert."""
+    return module(rows.flatten(0, 1)).view(*rows.shape[:2], -1).transpose(0, 1)
+
+
+def summed(each: Any, experts: Any, weights: Any) -> Any:
+    """[tokens, n] in float32: the sum of the chosen experts' results, of all experts' [tokens,
+    experts, n].
+    """
+    taken = each.gather(1, experts[..., None].expand(-1, -1, each.shape[-1]))
+    return (taken.float() * weights[..., None].float()).sum(1)
 
 
 def count_of(name: str, module: Any) -> int:
@@ -204,10 +248,13 @@ def _pairs(biases: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _small_of(held: Experts, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Random parameters of as many experts, which are small."""
+    """Random parameters of as many experts, which are small. A forward with rows for each expert
+    knows how long these are.
+    """
     generator = torch.Generator("cpu").manual_seed(1)
     each = 2 * _INNER // len(held.gate_up)
-    sizes = {held.down: (_HIDDEN, _INNER), **{name: (each, _HIDDEN) for name in held.gate_up}}
+    hidden = _matrix(shapes[held.down], held.transposed)[0] if held.batch else _HIDDEN
+    sizes = {held.down: (hidden, _INNER), **{name: (each, hidden) for name in held.gate_up}}
     count = next(iter(shapes.values()))[0]
     made = {
         name: torch.randn(count, *size, generator=generator) / size[1] ** 0.5
@@ -215,7 +262,7 @@ def _small_of(held: Experts, shapes: dict[str, tuple[int, ...]]) -> dict[str, An
     }
     if held.transposed:
         made = {name: one.transpose(1, 2).contiguous() for name, one in made.items()}
-    for name, columns in ((held.gate_up_bias, 2 * _INNER), (held.down_bias, _HIDDEN)):
+    for name, columns in ((held.gate_up_bias, 2 * _INNER), (held.down_bias, hidden)):
         if name:
             made[name] = torch.randn(count, columns, generator=generator)
     return made
@@ -228,8 +275,8 @@ def _places(own: Any) -> list[tuple[Any, Any]]:
 
 
 def _tried(module: Any, held: Experts, values: dict[str, Any]) -> Experts | None:
-    one = values[held.down]
-    x, experts, weights = trial_inputs(one.shape[0], _HIDDEN, one.device, one.dtype)
+    one = held.matrix_of_down(values)
+    x, experts, weights = trial_inputs(one.shape[0], one.shape[1], one.device, one.dtype)
     for order in _ARGUMENTS:
         way = replace(held, order=order)
 

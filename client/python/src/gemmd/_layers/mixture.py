@@ -1,10 +1,11 @@
-"""A router and a list of expert modules, as one module that is called with x alone: which experts it
-takes, and by which weights, is told by its results.
+"""A router and its experts, a list of modules or stacked weights, as one module that is called with
+x alone: which experts it takes, and by which weights, is told by its results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,8 +13,9 @@ import torch
 
 from gemmd._layers.agreement import differs, exact
 from gemmd._layers.chain import by_scale, random_rows, takes_x_alone
+from gemmd._layers.experts import by_each, holds_batched_experts, summed
 
-Scores = Literal["softmax", "sigmoid", "own"]
+Scores = Literal["softmax", "sigmoid", "own", "all"]
 
 _MOST_TOP = 16
 
@@ -25,15 +27,20 @@ class Mixture:
     Attributes
     ----------
     router, experts : str
-        Its children: a Linear with a column for each expert, or with scores of "own" a module that
-        returns each token's experts and their weights; and the list.
+        Its children. The router is a Linear with a column for each expert; or with scores of "own" a
+        module that returns each token's experts and their weights, and with "all" one that returns
+        weights of all experts, which are 0 for those that are not chosen.
     shared, shared_gate : str
         An expert of all tokens, whose result is multiplied by the sigmoid of a Linear with one column;
         "" where there is none.
     renormalized : bool
         The weights are brought to a sum of 1.
-    tells : bool
-        The module returns the router's logits behind the result.
+    weighs_x : bool
+        The weights multiply what the experts are given, instead of what they return.
+    flat : bool
+        The result is [tokens, n], whatever x is.
+    tells : int, optional
+        The module returns the router's logits behind the result: which of what the router returns.
     """
 
     router: str
@@ -43,7 +50,9 @@ class Mixture:
     scores: Scores = "softmax"
     top_k: int = 1
     renormalized: bool = False
-    tells: bool = False
+    weighs_x: bool = False
+    flat: bool = False
+    tells: int | None = None
 
     @property
     def kept(self) -> list[str]:
@@ -56,6 +65,9 @@ class Mixture:
             found = _choices_in(told)
             assert found is not None
             return found
+        if self.scores == "all":
+            weights, experts = _parts_told(told)[0].topk(self.top_k)
+            return experts, weights
         scores = told.float()
         scores = scores.softmax(-1) if self.scores == "softmax" else scores.sigmoid()
         weights, experts = scores.topk(self.top_k)
@@ -68,6 +80,27 @@ class Mixture:
         router = getattr(module, self.router)
         return router(x if self.scores == "own" else rows)
 
+    def result(self, module: Any, x: Any, mixed: Callable[[Any, Any, Any], Any]) -> Any:
+        """The module's, where a function gives the experts' of tokens, experts and weights."""
+        rows = x.reshape(-1, x.shape[-1])
+        told = self.told(module, x, rows)
+        y = self._weighed(rows, *self.routing(told), mixed)
+        beside = self.beside(module, rows)
+        y = y if beside is None else y + beside
+        y = y if self.flat else y.view(*x.shape[:-1], -1)
+        return y if self.tells is None else (y, _parts_told(told)[self.tells])
+
+    def _weighed(
+        self, rows: Any, experts: Any, weights: Any, mixed: Callable[[Any, Any, Any], Any]
+    ) -> Any:
+        if not self.weighs_x:
+            return mixed(rows, experts, weights)
+        # Each choice is a token, then.
+        given = (rows[:, None] * weights[..., None].to(rows.dtype)).flatten(0, 1)
+        alone = experts.reshape(-1, 1)
+        y = mixed(given, alone, torch.ones_like(alone, dtype=torch.float32))
+        return y if self.top_k == 1 else y.view(-1, self.top_k, y.shape[-1]).sum(1)
+
     def beside(self, module: Any, x: Any) -> Any:
         """What the shared expert adds; None without one."""
         if not self.shared:
@@ -77,75 +110,131 @@ class Mixture:
 
 
 def experts_within(module: Any) -> Any:
-    """The one list of modules that a module has; else none."""
+    """The one list of modules that a module has, or the one with rows for each expert; else none."""
     lists = [one for one in module.children() if isinstance(one, torch.nn.ModuleList)]
+    if not lists:
+        batched = [one for one in module.children() if holds_batched_experts(one)]
+        return batched[0] if len(batched) == 1 else ()
     return lists[0] if len(lists) == 1 and len(lists[0]) > 1 else ()
 
 
-def mixture_of(module: Any, mlps: Any) -> Mixture | None:
-    """Of these, which the module has as a list. None: it computes something else."""
-    x = _rows_for(mlps) if takes_x_alone(module) else None
-    way = None if x is None else _parts_of(module, mlps, x)
+def mixture_of(module: Any, experts: Any) -> Mixture | None:
+    """Of these, which are a child of the module. None: it computes something else."""
+    x = _rows_for(experts) if takes_x_alone(module) else None
+    way = None if x is None else _parts_of(module, experts, x)
     if way is None or x is None:
         return None
     rows = x.flatten(0, 1)
     try:
-        own, each = module(x), torch.stack([one(rows) for one in mlps], 1)
+        told = _parts_told(way.told(module, x, rows))
+        own, *more = _parts_told(module(x))
+        each = _each(experts, rows.expand(count_within(experts), *rows.shape))
     except Exception:  # it wants something else than x
         return None
-    tells = isinstance(own, tuple)
-    if tells and (len(own) != 2 or tuple(own[1].shape) != (x[..., 0].numel(), _count(module, way))):
+    tells = next((at for at, one in enumerate(told) if more and _same(one, more[0])), None)
+    if len(more) > 1 or (more and tells is None):
         return None
-    own = own[0] if tells else own
-    if not isinstance(own, torch.Tensor) or own.shape != x.shape or not own.any():
+    shapes = {tuple(x.shape): False, tuple(rows.shape): True}
+    if not isinstance(own, torch.Tensor) or tuple(own.shape) not in shapes or not own.any():
         return None
-    for one in _ways(module, replace(way, tells=tells)):
-        got = _computed(module, one, x, each).view(x.shape)
+    for one in _ways(module, replace(way, flat=shapes[tuple(own.shape)], tells=tells)):
+        got = _parts_told(one.result(module, x, _mixed(experts, one, each)))[0]
         if differs(by_scale(own), by_scale(got.to(own.dtype)), exact(x)) is None:
             return one
     return None
 
 
+def count_within(experts: Any) -> int:
+    """How many."""
+    if isinstance(experts, torch.nn.ModuleList):
+        return len(experts)
+    return len(next(experts.parameters()))
+
+
+def _each(experts: Any, rows: Any) -> Any:
+    """[tokens, experts, n], of [experts, tokens, k] rows for each expert."""
+    if not isinstance(experts, torch.nn.ModuleList):
+        return by_each(experts, rows)
+    return torch.stack([one(own) for one, own in zip(experts, rows, strict=True)], 1)
+
+
+def _mixed(experts: Any, way: Mixture, each: Any) -> Callable[[Any, Any, Any], Any]:
+    """The experts' result, of what each gives for the tokens as they are."""
+
+    def mixed(rows: Any, chosen: Any, weights: Any) -> Any:
+        of_rows = each
+        if way.weighs_x:
+            of_rows = _each(experts, rows.expand(each.shape[1], *rows.shape))
+        return summed(of_rows, chosen, weights)
+
+    return mixed
+
+
 def _rows_for(experts: Any) -> Any:
     """Random rows that they take; None where they have no values."""
+    own = next(experts.parameters(), None)
     linear = next((one for one in experts.modules() if type(one) is torch.nn.Linear), None)
-    if linear is None or linear.weight.is_meta:
+    if own is None or own.is_meta:
         return None
-    return random_rows(linear.in_features, linear.weight.device, linear.weight.dtype)
+    if linear is not None:
+        return random_rows(linear.in_features, own.device, own.dtype)
+    # Of stacked weights down is [experts, n, i] or transposed; n is what the others have, too.
+    first, *others = (set(one.shape[1:]) for one in experts.parameters() if one.dim() == 3)
+    columns = first.intersection(*others)
+    return random_rows(max(columns), own.device, own.dtype) if columns else None
 
 
-def _count(module: Any, way: Mixture) -> int:
-    return len(getattr(module, way.experts))
-
-
-def _parts_of(module: Any, mlps: Any, x: Any) -> Mixture | None:
+def _parts_of(module: Any, experts: Any, x: Any) -> Mixture | None:
     """By its children."""
     if any(one is not None for one in module._parameters.values()):
         return None
-    count, experts = len(mlps), next(name for name, one in module.named_children() if one is mlps)
+    count = count_within(experts)
+    name_of_experts = next(name for name, one in module.named_children() if one is experts)
     learnt = {
         name: child
         for name, child in module.named_children()
-        if child is not mlps and next(child.parameters(), None) is not None
+        if child is not experts and next(child.parameters(), None) is not None
     }
     linears = {name for name, child in learnt.items() if type(child) is torch.nn.Linear}
-    routers = [name for name in linears if learnt[name].out_features == count]
-    scores: Scores = "softmax" if routers else "own"
+    routers: dict[str, Scores] = {
+        name: "softmax" for name in linears if learnt[name].out_features == count
+    }
     if not routers:
-        routers = [name for name in learnt if name not in linears and _chooses(learnt[name], x)]
+        kinds = {name: _kind_of(learnt[name], x, count) for name in learnt if name not in linears}
+        routers = {name: kind for name, kind in kinds.items() if kind is not None}
     gates = [name for name in linears if learnt[name].out_features == 1 and name not in routers]
     others = [name for name in learnt if name not in routers and name not in gates]
     if len(routers) != 1 or len(gates) > len(others) or len(others) > 1:
         return None
     shared, gate = (next(iter(one), "") for one in (others, gates))
-    return Mixture(routers[0], experts, shared, gate, scores=scores)
+    router, scores = next(iter(routers.items()))
+    return Mixture(router, name_of_experts, shared, gate, scores, weighs_x=scores == "all")
 
 
-def _chooses(router: Any, x: Any) -> bool:
-    try:
-        return _choices_in(router(x)) is not None
-    except Exception:  # it wants something else
+def _kind_of(router: Any, x: Any, count: int) -> Scores | None:
+    """What a module of its own kind returns, if it is a router."""
+    with suppress(Exception):  # it wants something else
+        if _choices_in(router(x)) is not None:
+            return "own"
+    with suppress(Exception):
+        rows = x.flatten(0, 1)
+        scores, *_ = _parts_told(router(rows))
+        if tuple(scores.shape) == (len(rows), count) and (scores == 0).any():
+            return "all"
+    return None
+
+
+def _parts_told(told: Any) -> tuple[Any, ...]:
+    return told if isinstance(told, tuple) else (told,)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two are the same tensor's values."""
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return False
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return bool(torch.equal(one, other))
 
 
 def _choices_in(told: Any) -> tuple[Any, Any] | None:
@@ -165,19 +254,12 @@ def _ways(module: Any, way: Mixture) -> Iterator[Mixture]:
     if way.scores == "own":
         yield way
         return
-    count = _count(module, way)
+    count = count_within(getattr(module, way.experts))
     kept = [one for one in vars(module).values() if type(one) is int and 0 < one <= count]
     for top in dict.fromkeys([*kept, *range(1, min(count, _MOST_TOP) + 1)]):
+        if way.scores == "all":
+            yield from (replace(way, top_k=top, weighs_x=one) for one in (True, False))
+            continue
         for scores in ("softmax", "sigmoid"):
             for renormalized in (True, False):
                 yield replace(way, scores=scores, top_k=top, renormalized=renormalized)
-
-
-def _computed(module: Any, way: Mixture, x: Any, each: Any) -> Any:
-    """[rows, n], of the experts' results [rows, experts, n]."""
-    rows = x.flatten(0, 1)
-    experts, weights = way.routing(way.told(module, x, rows))
-    taken = each.gather(1, experts[..., None].expand(-1, -1, each.shape[-1]))
-    y = (taken.float() * weights[..., None]).sum(1)
-    beside = way.beside(module, rows)
-    return y if beside is None else y + beside.float()

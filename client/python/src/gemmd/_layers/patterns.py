@@ -17,7 +17,7 @@ from gemmd._layers.chain import (
     random_rows,
     takes_x_alone,
 )
-from gemmd._layers.experts import experts_of
+from gemmd._layers.experts import Experts, batched_experts_of, experts_of
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Joined, Made, Match, Part, Values
 from gemmd.linear import Linear
@@ -49,9 +49,14 @@ def experts(module: Any) -> Match | None:
     if found is None:
         return None
     values = dict(module.named_parameters())
+    return Match((_stacked_part(module, found),), partial(found.computes, values), experts=found)
+
+
+def _stacked_part(module: Any, found: Experts) -> Part:
+    """Of a module with stacked weights."""
+    values = dict(module.named_parameters())
     has_bias = tuple(bool(one) for one in (found.gate_up_bias, found.down_bias))
-    count, _, _ = values[found.down].shape
-    n, inner = found.matrix_of_down(values).shape[1:]
+    count, n, inner = found.matrix_of_down(values).shape
 
     def make(session: Session, gate_up: Any, down: Any, **options: Any) -> Layer:
         biases = (None, None) if gate_up is None else found.biases(values)
@@ -60,7 +65,7 @@ def experts(module: Any) -> Match | None:
             gate_up_bias=biases[0], down_bias=biases[1], **options,
         )  # fmt: skip
 
-    part = Part(
+    return Part(
         module,
         (module,),
         (".gate_up", ".down"),
@@ -71,19 +76,26 @@ def experts(module: Any) -> Match | None:
         ),
         make,
     )
-    return Match((part,), partial(found.computes, values), experts=found)
 
 
 def mixture(module: Any) -> Match | None:
-    """A MoE for a module with a router and a list of gated MLPs."""
-    mlps = experts_within(module)
+    """A MoE for a module with a router and its experts: gated MLPs, or stacked weights."""
+    within = experts_within(module)
+    if isinstance(within, torch.nn.ModuleList):
+        part = _listed_part(module, within)
+    else:
+        stacked = batched_experts_of(within)
+        part = None if stacked is None else _stacked_part(within, stacked)
+    found = None if part is None else mixture_of(module, within)
+    return None if part is None or found is None else Match((part,), None, mixture=found)
+
+
+def _listed_part(module: Any, mlps: Any) -> Part | None:
+    """Of a module with a list of MLPs; None if these differ, or have no gate."""
     matches = [gated_mlp(one) or halved_mlp(one) for one in mlps]
     parts = [one.parts[0] for one in matches if one is not None]
     kinds = {(one.activation, str(one.parts[0].shapes)) for one in matches if one is not None}
     if len(parts) < len(matches) or len(kinds) != 1:
-        return None
-    found = mixture_of(module, mlps)
-    if found is None:
         return None
     gate = Gate(next(iter(kinds))[0])
 
@@ -101,7 +113,7 @@ def mixture(module: Any) -> Match | None:
                 biases["down_bias"] = torch.stack(second)
         return MoE(session, gate_up, down, gate=gate, **biases, **options)
 
-    part = Part(
+    return Part(
         module,
         tuple(one for part in parts for one in part.holders),
         (".gate_up", ".down"),
@@ -109,7 +121,6 @@ def mixture(module: Any) -> Match | None:
         (Made(lambda: stacked(0)), Made(lambda: stacked(1))),
         make,
     )
-    return Match((part,), None, mixture=found)
 
 
 def siblings(parent: Any, path: str) -> Match | None:

@@ -94,9 +94,7 @@ class ExpertsModule(LayerModule):
 
 
 class MixtureModule(LayerModule):
-    """A `MoE` in the place of a module with a router and a list of experts, whose router goes on as it
-    is.
-    """
+    """A `MoE` in the place of a module with a router and its experts, whose router goes on as it is."""
 
     layer: MoE
 
@@ -107,10 +105,4 @@ class MixtureModule(LayerModule):
             setattr(self, name, getattr(of, name))
 
     def called(self, x: Any) -> Any:
-        rows = x.reshape(-1, x.shape[-1])
-        told = self.mixture.told(self, x, rows)
-        experts, weights = self.mixture.routing(told)
-        y = self.layer.route(rows, experts, weights)
-        beside = self.mixture.beside(self, rows)
-        y = (y if beside is None else y + beside).view(*x.shape[:-1], -1)
-        return (y, told) if self.mixture.tells else y
+        return self.mixture.result(self, x, self.layer.route)

@@ -10,8 +10,8 @@ import torch
 from gemmd._layers.reads import read_by, taken_by
 from gemmd._layers.torch_module import LayerModule
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _OF_INSTANCES = ("training", "layer")  # attributes that a LayerModule has, and not by its class
 _OF_NOTHING = ("parameters", "named_parameters")  # those that it has, and that say nothing
 
@@ -58,7 +58,7 @@ class Tree:
         """The same of any module."""
         if not self.spots[module]:
             return "it is the model itself, which has no parent to be replaced in"
-        if any(getattr(module, hooks, None) for hooks in _HOOKS):
+        if any(getattr(module, hooks, None) for hooks in HOOKS):
             return "it has hooks"
         if "forward" in vars(module):
             return "its forward was set on the instance, as accelerate does"
@@ -121,6 +121,6 @@ class Tree:
 def _why_weight(weight: Any) -> str:
     if type(weight) not in (torch.nn.Parameter, torch.Tensor) or weight.layout != torch.strided:
         return f"its weight is a {type(weight).__name__} that is no plain dense tensor"
-    if weight.dtype not in _FLOATS:
+    if weight.dtype not in FLOATS:
         return f"its weight has dtype {weight.dtype}; layers take float32, bfloat16 and float16"
     return ""
