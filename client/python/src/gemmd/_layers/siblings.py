@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gemmd._layers.torch_module import LayerModule
+from gemmd._layers.torch_module import LayerModule, autocast_dtype, called_as_torch
 from gemmd._memory import interop
 
 if TYPE_CHECKING:
@@ -37,14 +37,15 @@ class _Last:
 
 def _state_of(x: Any) -> tuple[Any, ...]:
     """What a result depends on besides x: whether x was written since, as far as torch counts it,
-    the stream, and whether a graph captures it.
+    what autocast makes of it, the stream, and whether a graph captures it.
     """
     with interop.past_torch_functions(torch):
         version = None if x.is_inference() else x._version
+        dtype = autocast_dtype(x)
         if not x.is_cuda:
-            return (version,)
+            return version, dtype
         stream = torch._C._cuda_getCurrentRawStream(x.get_device())
-        return version, stream, torch._C._cuda_isCurrentStreamCapturing()
+        return version, dtype, stream, torch._C._cuda_isCurrentStreamCapturing()
 
 
 class Siblings:
@@ -71,11 +72,11 @@ class Siblings:
         if torch.compiler.is_compiling():
             return self._traced_part(which, x)
         if type(x) is not torch.Tensor:
-            return self.layer(x)[..., self.columns[which]]
+            return called_as_torch(self.layer, x)[..., self.columns[which]]
         last: _Last | None = getattr(self._of_thread, "last", None)
         if last is None or which in last.had or not last.is_of(x):
             self._count(last)
-            last = self._of_thread.last = _Last(x, self.layer(x))
+            last = self._of_thread.last = _Last(x, called_as_torch(self.layer, x))
         last.had.add(which)
         if len(last.had) == len(self.columns):
             self._of_thread.last = None
@@ -84,7 +85,8 @@ class Siblings:
     def _traced_part(self, which: int, x: Any) -> Any:
         """The same in terms that torch's compiler follows: in the end it has nothing to keep."""
         if self._traced_x is not x or which in self._traced_had:
-            self._traced_x, self._traced, self._traced_had = x, self.layer(x), ()
+            self._traced_x, self._traced_had = x, ()
+            self._traced = called_as_torch(self.layer, x)
         result = self._traced
         self._traced_had = (*self._traced_had, which)
         if len(self._traced_had) == len(self.columns):

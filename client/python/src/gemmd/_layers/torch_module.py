@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gemmd.moe import MoE
 
 
+_AUTOCAST = (torch.float32, torch.bfloat16, torch.float16)  # not float64, nor whole numbers
+
+
 class LayerModule(torch.nn.Module):  # type: ignore[misc]
     """See `Layer.module`.
 
@@ -45,6 +48,8 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
 
     def called(self, *inputs: Any, **named: Any) -> Any:
         """`forward`, of tensors."""
+        if len(inputs) == 1 and not named:
+            return called_as_torch(self.layer, inputs[0])
         return self.layer(*inputs, **named)
 
     @property
@@ -67,6 +72,25 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
         memo[id(self)] = made
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return made
+
+
+def called_as_torch(layer: Layer, x: Any) -> Any:
+    """A layer's result, in the type that a module of torch would multiply x in."""
+    dtype = autocast_dtype(x)
+    if dtype is None:
+        return layer(x)
+    y = layer(x.to(dtype))
+    return y if y.dtype is dtype else y.to(dtype)
+
+
+def autocast_dtype(x: Any) -> Any:
+    """What autocast would have a product of x cast to; None where it is off, or leaves x alone."""
+    if not isinstance(x, torch.Tensor):
+        return None
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype not in _AUTOCAST:
+        return None
+    return torch.get_autocast_dtype(device)
 
 
 class ExpertsModule(LayerModule):

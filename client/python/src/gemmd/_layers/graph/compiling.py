@@ -20,7 +20,7 @@ from gemmd._layers.graph.by_parameters import ByParameters
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
-from gemmd._layers.graph.nodes import evaluate, sample
+from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import regions_of
 from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
@@ -186,7 +186,8 @@ class Compiling:
         origins = (
             reading.origin(t) for one in written.region.found for t in (one.weight, one.bias)
         )
-        return written.recipe([]), *origins
+        kind = None if self._quantize else sample(written.region.outputs[0]).dtype
+        return written.recipe([]), kind, *origins
 
     def _new_block(self, reading: Reading, written: Written) -> tuple[Block, bool]:
         """The region's, and whether weights of it were published before."""
@@ -213,7 +214,12 @@ class Compiling:
 
         def joined() -> Any:
             sent.append(matrix)
-            given = [one.detach() for one in matrix.weights]
+            given = [one.weight.detach() for one in matrix.products]
+            if self._quantize is None:  # autocast may multiply in another type
+                given = [
+                    one.to(sample(of.root).dtype)
+                    for one, of in zip(given, matrix.products, strict=True)
+                ]
             return given[0] if len(given) == 1 else torch.cat(given)
 
         name = self._naming.of(reading, matrix)
@@ -255,7 +261,11 @@ class Compiling:
             for one in node.all_input_nodes:
                 if one not in values:
                     values[one] = reading.constant(one)
-            values[node] = values[node.args[0]] if node in views else evaluate(node, values)
+            if node in views:
+                values[node] = values[node.args[0]]
+            else:
+                cast = is_product_call(node)
+                values[node] = evaluate(node, _in_type_of(node, values) if cast else values)
         got = block.run(x, copied=True)
         most = bound(x, block.weights, len(block.weights))
         offs = [
@@ -263,6 +273,12 @@ class Compiling:
             for node, columns in written.columns.items()
         ]
         return max((one for one in offs if one is not None), default=0.0)
+
+
+def _in_type_of(product: Node, values: dict[Node, Any]) -> dict[Node, Any]:
+    """What is multiplied, as autocast casts it."""
+    dtype = sample(product).dtype
+    return {one: values[one].to(dtype) for one in product.all_input_nodes}
 
 
 def _rows_like(node: Node, seed: int) -> Any:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 ADDS_IN_PLACE = (operator.iadd, "add_")
 ADDS = (operator.add, torch.add, "add", *ADDS_IN_PLACE)
 PRODUCTS = (operator.mul, torch.mul, "mul")
+MATMULS = (operator.matmul, torch.matmul, torch.mm, "matmul", "mm")
 _CASTS = ("to", "float", "type", "type_as")
 
 
@@ -37,6 +39,18 @@ def arguments(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     given.update(zip(names, node.args, strict=False))
     given.update({name: one for name, one in node.kwargs.items() if name in given})
     return given
+
+
+def is_product_call(node: Node) -> bool:
+    """Whether it multiplies matrices."""
+    return node.target is F.linear or node.target is torch.addmm or node.target in MATMULS
+
+
+def multiplied(product: Node) -> Node | None:
+    """Its x."""
+    names = ("input", "mat1") if product.target is torch.addmm else ("input",)
+    x = arguments(product, names)[names[-1]]
+    return x if isinstance(x, Node) else None
 
 
 def alike(node: Node, other: Any, columns: bool = True) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import (
     ADDS,
     ADDS_IN_PLACE,
+    MATMULS,
     PRODUCTS,
     alike,
     arguments,
@@ -23,6 +23,7 @@ from gemmd._layers.graph.nodes import (
 )
 from gemmd._layers.graph.views import behind_views
 from gemmd._layers.graph.writes import is_view
+from gemmd._layers.tree import FLOATS
 
 if TYPE_CHECKING:
     from gemmd._layers.graph.reading import Reading
@@ -37,7 +38,7 @@ def linear(reading: Reading, node: Node) -> Found | None:
         return None
     if weight.dim() != 2 or not alike(node, x, columns=False):
         return None
-    if weight.dtype is not sample(node).dtype:
+    if not _may_multiply(node, weight):
         return None
     bias = reading.constant(bias)
     return Found("linear", node, (x,), frozenset((node,)), weight=weight, bias=bias)
@@ -58,7 +59,7 @@ def addmm(reading: Reading, node: Node) -> Found | None:
 
 def matmul(reading: Reading, node: Node) -> Found | None:
     """x @ weight."""
-    if node.target not in (operator.matmul, torch.matmul, torch.mm, "matmul", "mm"):
+    if node.target not in MATMULS:
         return None
     if len(node.args) != 2 or node.kwargs:
         return None
@@ -71,10 +72,16 @@ def _by_columns(reading: Reading, node: Node, x: Any, weight: Any, bias: Any) ->
     given = reading.constant(weight)
     if given is None or given.dim() != 2 or not alike(node, x, columns=False):
         return None
-    if given.dtype is not sample(node).dtype:
+    if not _may_multiply(node, given):
         return None
     by_rows = reading.computed(given.t(), "t", given)
     return Found("linear", node, (x,), frozenset((node,)), weight=by_rows, bias=bias)
+
+
+def _may_multiply(product: Node, weight: Any) -> bool:
+    """Whether the weight has the result's type, or autocast casts it."""
+    dtype = sample(product).dtype
+    return weight.dtype is dtype or (weight.dtype in FLOATS and dtype in FLOATS)
 
 
 def shifted(reading: Reading, node: Node) -> Found | None:

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from gemmd._layers.graph import norms, pointwise, products, views
+from gemmd._layers.graph.casts import say_casts
 from gemmd._layers.graph.choosers import choosers
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import evaluate, sample
@@ -41,7 +42,6 @@ class Reading:
         self.graph = graph_module.graph
         drop_nothings(self.graph)
         self._module = graph_module
-        self.order = {node: at for at, node in enumerate(self.graph.nodes)}
         self._constants = dict[Node, Any]()
         self._origins = dict[int, Hashable]()
         self._alive = list[Any]()  # whose ids those are
@@ -50,6 +50,8 @@ class Reading:
             if isinstance(given, torch.nn.Parameter):
                 self._constants[node] = self._known(given, id(given))
         self._find_constants()
+        say_casts(self.graph, self._constants)
+        self.order = {node: at for at, node in enumerate(self.graph.nodes)}
         self.found = dict[Node, Found]()  # by root
         for node in self.graph.nodes:
             one = None if node in self._constants else _look_at(self, node)
