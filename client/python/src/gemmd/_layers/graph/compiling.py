@@ -17,13 +17,13 @@ from gemmd._layers.agreement import bound, differs
 from gemmd._layers.block import Block
 from gemmd._layers.chain import by_scale, random_rows
 from gemmd._layers.graph.by_parameters import ByParameters
-from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import regions_of
 from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
+from gemmd._layers.graph.spelling import spell
 from gemmd._layers.graph.writes import Writes
 from gemmd._layers.graph.written import Matrix, Written
 from gemmd._layers.layer import Layer
@@ -103,13 +103,15 @@ class Compiling:
     def _rewritten(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
         """With calls of blocks in it, for the parameters among those inputs."""
         with torch.no_grad():
+            unspelt = spell(graph_module.graph, self._least)
             say_masks(graph_module.graph, as_op=self._rest != "eager")
             reading = Reading(graph_module, inputs)
             self._parameters.update((id(one), one) for one in reading.parameters)
+            for weight, why in unspelt:
+                self._leave(reading, (reading.constant(weight),), why)
             for one in reading.choosers:
-                self._leave(
-                    reading, (one,), "it chooses experts; rounded weights would choose others"
-                )
+                why = "it chooses experts; rounded weights would choose others"
+                self._leave(reading, (one.weight,), why)
             regions = regions_of(reading)
             writes = Writes(
                 reading.graph, reading.order, {x for one in regions for x in one.nodes()}
@@ -135,11 +137,11 @@ class Compiling:
         """A region's block; None if the region is left alone."""
         why, block = self._tried(reading, writes, written)
         if why:
-            self._leave(reading, written.region.found, why)
+            self._leave(reading, written.region.weights, why)
         return block
 
-    def _leave(self, reading: Reading, found: Iterable[Found], why: str) -> None:
-        told = f"{self._naming.shown(reading, found)}: {why}"
+    def _leave(self, reading: Reading, weights: Iterable[Any], why: str) -> None:
+        told = f"{self._naming.shown(reading, weights)}: {why}"
         if told not in self.left:  # graphs come again, for other shapes
             self.left.append(told)
 
@@ -169,7 +171,7 @@ class Compiling:
                     block.close()
                 if was_there:
                     raise errors.FailedPrecondition(
-                        f"{self._naming.shown(reading, region.found)} is published with other values than"
+                        f"{self._naming.shown(reading, region.weights)} is published with other values than"
                         " the model's; give another name=, or unpublish that one",
                         reason="OTHER_WEIGHT",
                     )
@@ -229,7 +231,7 @@ class Compiling:
         """Of those published by another worker."""
         if (weights.n, weights.k) != matrix.shape or weights.has_bias != matrix.has_bias:
             raise errors.FailedPrecondition(
-                f"{self._naming.shown(reading, matrix.products)} is published as [{weights.n}, {weights.k}]"
+                f"{self._naming.shown(reading, matrix.weights)} is published as [{weights.n}, {weights.k}]"
                 f"{' with' if weights.has_bias else ' without'} a bias, the model has"
                 f" {list(matrix.shape)}{' with' if matrix.has_bias else ' without'} one; give"
                 " another name=, or unpublish that one",

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.written import Matrix
 from gemmd.loads import MOST_NAME_BYTES, published_name
@@ -25,13 +24,12 @@ class Naming:
         self._prefix = prefix
         self._paths = {id(one): path for path, one in model.named_parameters()}
 
-    def shown(self, reading: Reading, products: Iterable[Found]) -> str:
+    def shown(self, reading: Reading, weights: Iterable[Any]) -> str:
         """For people."""
         paths = list[str]()
-        for one in products:
-            if one.kind == "linear":
-                known = _replaced((reading.origin(one.weight),), self._paths)
-                paths.append(next(iter(_texts(known)), "a weight").removesuffix(".weight"))
+        for one in weights:
+            known = _replaced((reading.origin(one),), self._paths)
+            paths.append(next(iter(_texts(known)), "a weight").removesuffix(".weight"))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         return paths[0] + more
 

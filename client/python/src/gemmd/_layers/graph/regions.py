@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch.fx import Node
 
@@ -32,8 +33,13 @@ class Region:
     outputs: tuple[Node, ...]
 
     @property
+    def weights(self) -> list[Any]:
+        """Of its products."""
+        return [one.weight for one in self.found if one.kind == "linear"]
+
+    @property
     def elements(self) -> int:
-        return sum(one.weight.numel() for one in self.found if one.kind == "linear")
+        return sum(one.numel() for one in self.weights)
 
     def nodes(self) -> set[Node]:
         return {node for one in self.found for node in one.nodes}
