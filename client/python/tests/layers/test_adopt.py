@@ -220,14 +220,14 @@ class Lora(nn.Linear):
 
 
 class Reads(nn.Module):
-    """As T5's feed-forward looks at its last weight's type."""
+    """As torch's own encoder hands its weights to a function."""
 
     def __init__(self):
         super().__init__()
         self.proj = nn.Linear(40, 40)
 
     def rows(self, x):
-        return x.to(self.proj.weight.dtype)
+        return x + 0 * self.proj.weight.sum()
 
     def forward(self, x):
         return self.proj(self.rows(x))
@@ -268,6 +268,44 @@ STAY = {
     "parameters of what is above": (AsksAbove, ".embed.proj", "reads embed.parameters"),
     "parameters that are read": (ReadsParameters, ".proj", "reads proj.parameters"),
 }  # fmt: skip
+
+
+class AsksType(nn.Module):
+    """As T5's feed-forward, and LoRA's by way of a variable, look at a weight's type."""
+
+    def __init__(self, by_variable):
+        super().__init__()
+        self.proj, self.by_variable = nn.ModuleDict({"a": nn.Linear(40, 40)}), by_variable
+        self.out = nn.Linear(40, 40)
+
+    def forward(self, x):
+        proj = self.proj["a"]
+        x = proj(x.to(proj.weight.dtype)) if self.by_variable else proj(x)
+        return self.out(x.sin().to(self.out.weight.dtype).to(self.out.weight.device))
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_weights_type_may_be_asked(session, by_variable):
+    model = nn.ModuleDict({"m": AsksType(by_variable)}).eval()
+    x = torch.randn(3, 40)
+    wanted = model.m(x)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert sorted(adopted.layers) == ["m.out", "m.proj.a"] and adopted.left == {}
+    assert relative_error(model.m(x), wanted) < 1e-5
+    compiled = torch.compile(model.m, backend="eager", fullgraph=True)
+    assert relative_error(compiled(x), wanted) < 1e-5
+    told = model.m.out.weight
+    assert (told.dtype, tuple(told.shape), told.ndim) == (torch.float32, (40, 40), 2)
+
+
+def test_a_weights_values_are_not_there_to_be_asked(session):
+    model = nn.ModuleDict({"proj": nn.Linear(40, 40), "mlp": Gated()}).eval()
+    gemmd.adopt(model, session, **EXACT)
+    weight = model.proj.weight
+    for ask in (lambda: weight.sum(), lambda: F.linear(torch.randn(2, 40), weight), lambda: weight.T):
+        with pytest.raises((AttributeError, TypeError), match="it lies on the server.*where="):
+            ask()
+    assert not hasattr(model.mlp, "weight") and "proj.weight" not in model.state_dict()
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
@@ -334,8 +372,8 @@ def test_a_forward_that_reads_its_mlps_weights_does_not_matter_where_it_goes(ses
     x = torch.randn(3, 40)
     wanted = model(x)
     adopted = gemmd.adopt(model, session, **EXACT)
-    assert list(adopted.layers) == ["mlp.up_proj"]
-    assert sorted(adopted.left) == ["mlp.down_proj", "mlp.gate_proj"]
+    assert sorted(adopted.layers) == ["mlp.down_proj", "mlp.up_proj"]
+    assert sorted(adopted.left) == ["mlp.gate_proj"]
     assert relative_error(model(x), wanted) < 1e-5
 
 

@@ -124,7 +124,8 @@ def adopt(
     - subclasses of Linear that compute or hold something else, and parametrised ones
     - modules with hooks, or with a forward of the instance's own
     - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
-      `torch.nn.TransformerEncoderLayer` does; reads by way of a variable are not seen
+      `torch.nn.TransformerEncoderLayer` does. A weight's type, device and shape may be read; reads by
+      way of a variable are not seen, and raise
     - weights of other types than float32, bfloat16 and float16
     - Linears beside as many experts as they have columns: rounded weights would choose others
 

@@ -27,6 +27,7 @@ from gemmd._layers.patterns import (
     siblings,
 )
 from gemmd._layers.siblings import SiblingModule, Siblings
+from gemmd._layers.told import Told
 from gemmd._layers.tree import Tree
 from gemmd.loads import MOST_NAME_BYTES, published_name
 from gemmd.moe import LARGEST_EXPERTS
@@ -262,6 +263,8 @@ class Adoption:
             for module, layer in self._made.items():
                 for one, in_its_place in self._modules(module, layer):
                     made[one] = in_its_place.train(one.training)
+                    if isinstance(one, torch.nn.Linear):
+                        in_its_place.told = Told(one.weight)
         except BaseException:
             self.discard()
             raise

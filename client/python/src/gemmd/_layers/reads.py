@@ -7,12 +7,13 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+
+from gemmd._layers.told import TOLD
 
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 _NOT_LOOKED_AT = (torch.nn.Module, object)  # they read nothing of a child
@@ -20,15 +21,31 @@ _NOT_LOOKED_AT = (torch.nn.Module, object)  # they read nothing of a child
 
 def read_by(kind: type) -> set[tuple[str, str]]:
     """The pairs of names in `x.child.attribute`, in the bytecode of `kind.forward` and of all
-    methods that it may call. An attribute that is read by way of a variable or an index is not
-    seen.
+    methods that it may call. Not that of a weight of which only the type or the like is asked. An
+    attribute that is read by way of a variable or an index is not seen.
     """
     return {
         (first.argval, second.argval)
         for code in _reached(kind)
-        for first, second in pairwise(dis.get_instructions(code))
-        if first.opname in _LOADS and second.opname in _LOADS
+        for first, second, third in _threes(dis.get_instructions(code))
+        if _loads(first) and _loads(second) and not _asks_of_weight(second, third)
     }
+
+
+def _threes(
+    code: Iterable[dis.Instruction],
+) -> Iterator[tuple[dis.Instruction, dis.Instruction, dis.Instruction]]:
+    """Each instruction with the two behind it. The last is a return."""
+    instructions = list(code)
+    yield from zip(instructions, instructions[1:], instructions[2:], strict=False)
+
+
+def _loads(one: dis.Instruction) -> bool:
+    return one.opname in _LOADS
+
+
+def _asks_of_weight(load: dis.Instruction, next: dis.Instruction) -> bool:
+    return load.argval == "weight" and _loads(next) and next.argval in TOLD
 
 
 def taken_by(kind: type) -> set[str]:
@@ -39,7 +56,7 @@ def taken_by(kind: type) -> set[str]:
         one.argval
         for code in _reached(kind)
         for one in dis.get_instructions(code)
-        if one.opname in _LOADS and not _is_called(one)
+        if _loads(one) and not _is_called(one)
     }
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from gemmd._layers.told import Told
+
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
     from gemmd._layers.mixture import Mixture
@@ -26,7 +28,11 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
     names : tuple of str
         By which x, and what else a layer takes, may be given, too: a module in whose place this one
         stands called them so.
+    told : Told, optional
+        What `weight` is, in the place of a Linear.
     """
+
+    told: Told | None = None
 
     def __init__(self, layer: Layer, *names: str) -> None:
         super().__init__()
@@ -51,6 +57,13 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
         if len(inputs) == 1 and not named:
             return called_as_torch(self.layer, inputs[0])
         return self.layer(*inputs, **named)
+
+    @property
+    def weight(self) -> Told:
+        """Type, device and shape of the Linear's weight."""
+        if self.told is None:
+            raise AttributeError("weight")
+        return self.told
 
     @property
     def in_features(self) -> int:

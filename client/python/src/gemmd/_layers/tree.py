@@ -108,7 +108,7 @@ class Tree:
                 name: attribute
                 for name, attribute in sorted(read_by(kind))
                 if attribute not in _OF_INSTANCES
-                and (attribute in _OF_NOTHING or not hasattr(LayerModule, attribute))
+                and (attribute in (*_OF_NOTHING, "weight") or not hasattr(LayerModule, attribute))
             }
         return self._lacking[kind]
 
