@@ -17,10 +17,11 @@ from gemmd._layers.agreement import bound, differs
 from gemmd._layers.block import Block
 from gemmd._layers.chain import by_scale, random_rows
 from gemmd._layers.graph.by_parameters import ByParameters
+from gemmd._layers.graph.einsums import spell_einsums
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
-from gemmd._layers.graph.reading import Reading
+from gemmd._layers.graph.reading import Reading, parameters_of
 from gemmd._layers.graph.regions import regions_of
 from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
 from gemmd._layers.graph.spelling import spell
@@ -104,6 +105,9 @@ class Compiling:
         """With calls of blocks in it, for the parameters among those inputs."""
         with torch.no_grad():
             unspelt = spell(graph_module.graph, self._least)
+            spell_einsums(
+                graph_module.graph, parameters_of(graph_module, inputs), self._least
+            )
             say_masks(graph_module.graph, as_op=self._rest != "eager")
             reading = Reading(graph_module, inputs)
             self._parameters.update((id(one), one) for one in reading.parameters)

@@ -5,6 +5,7 @@ What torch computes of parameters alone counts as a parameter.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -41,14 +42,11 @@ class Reading:
     def __init__(self, graph_module: GraphModule, inputs: Any) -> None:
         self.graph = graph_module.graph
         drop_nothings(self.graph)
-        self._module = graph_module
         self._constants = dict[Node, Any]()
         self._origins = dict[int, Hashable]()
         self._alive = list[Any]()  # whose ids those are
-        places = [node for node in self.graph.nodes if node.op == "placeholder"]
-        for node, given in zip(places, inputs, strict=True):
-            if isinstance(given, torch.nn.Parameter):
-                self._constants[node] = self._known(given, id(given))
+        for node, given in parameters_of(graph_module, inputs).items():
+            self._constants[node] = self._known(given, id(given))
         self._find_constants()
         say_casts(self.graph, self._constants)
         self.order = {node: at for at, node in enumerate(self.graph.nodes)}
@@ -64,13 +62,7 @@ class Reading:
 
     def _find_constants(self) -> None:
         for node in self.graph.nodes:
-            if node.op == "get_attr":
-                value = self._module
-                for part in node.target.split("."):
-                    value = getattr(value, part)
-                if isinstance(value, torch.nn.Parameter):
-                    self._constants[node] = self._known(value, id(value))
-            elif node.op in ("call_function", "call_method"):
+            if node.op in ("call_function", "call_method"):
                 of = node.all_input_nodes
                 if of and all(one in self._constants for one in of) and sample(node) is not None:
                     with torch.no_grad():
@@ -100,6 +92,21 @@ class Reading:
     def constant(self, node: Any) -> Any:
         """The tensor that a node always is; None if it is not one."""
         return self._constants.get(node) if isinstance(node, Node) else None
+
+
+def parameters_of(graph_module: GraphModule, inputs: Any) -> dict[Node, Any]:
+    """The nodes that stand for parameters."""
+    found, given = dict[Node, Any](), iter(inputs)
+    for node in graph_module.graph.nodes:
+        if node.op == "placeholder":
+            value = next(given)
+        elif node.op == "get_attr":
+            value = operator.attrgetter(node.target)(graph_module)
+        else:
+            continue
+        if isinstance(value, torch.nn.Parameter):
+            found[node] = value
+    return found
 
 
 # What a node may be the root of, in this order.

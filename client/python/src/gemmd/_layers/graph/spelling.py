@@ -5,8 +5,7 @@ its encoder. Their products are products of the graph then, between which torch 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -15,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Graph, Node
 
-from gemmd._layers.graph.nodes import arguments, evaluate, sample
+from gemmd._layers.graph.nodes import arguments, sample
+from gemmd._layers.graph.writing import Writer
 
 _ENCODER_LAYER = getattr(torch, "_transformer_encoder_layer_fwd", None)
 _OF_ENCODER_LAYER = (
@@ -59,33 +59,6 @@ def _why_small(given: dict[str, Any], least: int) -> str:
     return f"{count} elements, min_elements is {least}" if count < least else ""
 
 
-class _Writer:
-    """Nodes in front of another one."""
-
-    def __init__(self, graph: Graph, before: Node) -> None:
-        self._graph = graph
-        self._before = before
-
-    def __call__(self, target: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
-        make = self._graph.call_method if isinstance(target, str) else self._graph.call_function
-        with self._graph.inserting_before(self._before):
-            node: Node = make(target, args, kwargs)
-        samples = {one: one.meta["example_value"] for one in node.all_input_nodes}
-        with self._without_values(samples.values()):
-            node.meta = {"example_value": evaluate(node, samples)}
-        return node
-
-    def _without_values(self, samples: Iterable[Any]) -> AbstractContextManager[Any]:
-        modes = (getattr(one, "fake_mode", None) for one in samples)
-        return next((one for one in modes if one is not None), nullcontext())
-
-    def part(self, of: Node | None, first: int, end: int) -> Node | None:
-        """Rows of a weight, or numbers of a bias; the whole of it as it is."""
-        if of is None or (first == 0 and end == sample(of).shape[0]):
-            return of
-        return self(operator.getitem, of, slice(first, end))
-
-
 @dataclass(frozen=True)
 class _Attention:
     """What one computes with.
@@ -106,7 +79,7 @@ class _Attention:
     batch_first: bool
 
     def written(
-        self, write: _Writer, query: Node, key: Node, value: Node, mask: Node | None, causal: bool
+        self, write: Writer, query: Node, key: Node, value: Node, mask: Node | None, causal: bool
     ) -> Node:
         """Its result, laid out as the query."""
         of_heads = [self._of_heads(write, one) for one in self._projected(write, query, key, value)]
@@ -114,14 +87,14 @@ class _Attention:
         y = write("transpose", y, 1, 2) if self.batch_first else write("permute", y, 2, 0, 1, 3)
         return write(F.linear, write("flatten", y, -2), self.out_weight, self.out_bias)
 
-    def _of_heads(self, write: _Writer, x: Node) -> Node:
+    def _of_heads(self, write: Writer, x: Node) -> Node:
         """[batch, heads, tokens, columns]"""
         parts = write("unflatten", x, -1, (self.heads, -1))
         if self.batch_first:
             return write("transpose", parts, 1, 2)
         return write("permute", parts, 1, 2, 0, 3)
 
-    def _projected(self, write: _Writer, *xs: Node) -> list[Node]:
+    def _projected(self, write: Writer, *xs: Node) -> list[Node]:
         """By as few products as there are different x."""
         made, at = list[Node](), 0
         while at < 3:
@@ -169,7 +142,7 @@ def _why_not(node: Node, given: dict[str, Any]) -> str:
 
 
 def _spell_attention(graph: Graph, node: Node, given: dict[str, Any]) -> None:
-    write = _Writer(graph, node)
+    write = Writer(graph, node)
     xs = [given[name] for name in _OF_ATTENTION[:3]]
     before = [_turned(one) for one in xs]  # torch.nn turns what has its batch first
     batch_first = all(one is not None for one in before)
@@ -210,7 +183,7 @@ def _turned(node: Any) -> Node | None:
     return None
 
 
-def _mask_of(write: _Writer, given: dict[str, Any], dtype: Any) -> tuple[Node | None, bool]:
+def _mask_of(write: Writer, given: dict[str, Any], dtype: Any) -> tuple[Node | None, bool]:
     """What is added to the scores, and whether they are causal instead."""
     mask, padding = given["attn_mask"], given["key_padding_mask"]
     if given["is_causal"] and padding is None and not given["need_weights"]:
@@ -225,13 +198,13 @@ def _mask_of(write: _Writer, given: dict[str, Any], dtype: Any) -> tuple[Node | 
     return mask, False
 
 
-def _added(write: _Writer, mask: Node, dtype: Any) -> Node:
+def _added(write: Writer, mask: Node, dtype: Any) -> Node:
     if sample(mask).dtype is not torch.bool:
         return mask
     return write("masked_fill", write(torch.zeros_like, mask, dtype=dtype), mask, float("-inf"))
 
 
-def _by_keys(write: _Writer, mask: Node) -> Node:
+def _by_keys(write: Writer, mask: Node) -> Node:
     """[batch, keys] for all heads and queries."""
     return write("unsqueeze", write("unsqueeze", mask, 1), 1)
 
@@ -240,7 +213,7 @@ def _by_keys(write: _Writer, mask: Node) -> Node:
 
 
 def _spell_layer(graph: Graph, node: Node, given: dict[str, Any]) -> None:
-    write = _Writer(graph, node)
+    write = Writer(graph, node)
     attention = _Attention(
         _of_packed(given["qkv_weight"], given["embed_dim"]), given["qkv_bias"],
         given["proj_weight"], given["proj_bias"], given["num_heads"], batch_first=True,
