@@ -133,6 +133,10 @@ def compile(
     Call it under `torch.no_grad()` or `torch.inference_mode()`: blocks have no gradients. Calls may be
     captured in a CUDA graph, once they were made with as many rows.
 
+    Attentions of torch.nn and layers of its encoder are written out, and einsums of x and a weight are
+    products. Under autocast blocks multiply in its type; norms and sums, which are float32's then, stay
+    torch's.
+
     Modules of experts, as `gemmd.adopt` finds them, are layers of experts, made at once and beside
     the blocks. What chooses experts stays torch's.
 
