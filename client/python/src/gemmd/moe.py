@@ -312,6 +312,7 @@ def unpublished(
         resident.check_bias(found, bias, name, ExpertWeights.of)
         return found
     given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
+    given, scales = interop.apart(given, scales)
     taken = linear_step.taken(given, bias=bias, scales=scales)
     return _make(session, taken, scales, bias, quantize)
 

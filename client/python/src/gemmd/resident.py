@@ -134,7 +134,7 @@ def unpublished(
     if found is not None:
         check_bias(found, bias, name, Weights.of)
         return found
-    given = weight() if callable(weight) else weight
+    given, scales = interop.apart(weight() if callable(weight) else weight, scales)
     taken = linear_step.taken(given, bias=bias, scales=scales)
     return _make(session, taken, bias, scales, quantize, device)
 

@@ -89,7 +89,8 @@ def adopt(
     """Replaces the Linears and MLPs of a model of torch by layers of gemmd, in place.
 
     Each `torch.nn.Linear` becomes a `gemmd.Linear`, and so does a module that gives what a Linear of
-    its weight and bias would, such as GPT-2's Conv1D or Falcon's Linear. A module that computes
+    its weight and bias would, such as GPT-2's Conv1D or Falcon's Linear. Weights that are FP8 with
+    scales of 128x128, one a row or one for all are taken as they are. A module that computes
     `down_proj(act(gate_proj(x)) * up_proj(x))`, as Llama's MLP does, becomes one `gemmd.MLP`; so
     does one whose Linears are called w1, w3, w2 or wi_0, wi_1, wo. A module that computes
     `fc2(act(fc1(x)))`, whatever these are called, becomes one `gemmd.Sequential`, with as many
@@ -126,7 +127,7 @@ def adopt(
     - Linears whose `.weight` or `.bias` the forward of a module above them reads, as that of
       `torch.nn.TransformerEncoderLayer` does. A weight's type, device and shape may be read; reads by
       way of a variable are not seen, and raise
-    - weights of other types than float32, bfloat16 and float16
+    - weights of other types than float32, bfloat16 and float16, or float8_e4m3fn with scales
     - Linears beside as many experts as they have columns: rounded weights would choose others
 
     The Linears of an MLP are taken one by one where it has learnt something else, such as a norm,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gemmd import errors
-from gemmd._layers.agreement import bound, differs, exact
+from gemmd._layers.agreement import bound, bound_of_fp8, differs, exact
 from gemmd._layers.chain import by_scale, x_name_of
 from gemmd._layers.experts import count_of, holds_batched_experts, holds_experts
 from gemmd._layers.layer import Layer
@@ -296,7 +296,8 @@ class Adoption:
         own, path = match.own(module), self._tree.paths[module]
         inputs = None if match.on_meta else match.inputs()
         compute = None if match.compute is own else match.compute
-        if inputs and compute is not None and not _computes(own, compute, inputs):
+        most = bound_of_fp8(2) if match.of_fp8 else None  # of activations that the module rounds, too
+        if inputs and compute is not None and not _computes(own, compute, inputs, most):
             if not whole:
                 self.left[path] = "its forward computes something else than on small weights"
             return not whole
@@ -384,9 +385,14 @@ def _weights(layer: Any) -> tuple[Any, ...]:
 
 
 def _computes(
-    module: Callable[..., Any], compute: Callable[..., Any], inputs: tuple[Any, ...]
+    module: Callable[..., Any],
+    compute: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    most: float | None,
 ) -> bool:
-    """Whether a module's forward is that, as far as its results tell."""
+    """Whether a module's forward is that, as far as its results tell. `most`: what they may differ by,
+    if not by torch's own rounding.
+    """
     try:
         own, wanted = module(*inputs), compute(*inputs)
     except Exception:  # it takes something else than x alone, for instance
@@ -395,4 +401,4 @@ def _computes(
         return False
     if own.shape != wanted.shape or own.dtype != wanted.dtype:
         return False
-    return differs(by_scale(own), by_scale(wanted), exact(inputs[0])) is None
+    return differs(by_scale(own), by_scale(wanted), most or exact(inputs[0])) is None

@@ -19,10 +19,12 @@ def exact(x: Any) -> float:
 
 def bound(x: Any, weights: Iterable[Any], products: int) -> float:
     """Of a layer of these weights, whose results went through so many products."""
-    if any(one.quantized for one in weights):
-        # What FP8 rounds in several adds up as random numbers do.
-        return float(_FP8 * max(1, products / 2) ** 0.5)
-    return exact(x)
+    return bound_of_fp8(products) if any(one.quantized for one in weights) else exact(x)
+
+
+def bound_of_fp8(products: int) -> float:
+    """What FP8 rounds in several adds up as random numbers do."""
+    return float(_FP8 * max(1, products / 2) ** 0.5)
 
 
 def differs(own: Any, got: Any, most: float) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gemmd._layers.chain import ACTIVATIONS, random_rows, takes_x_alone
+from gemmd._layers.scaled import with_scales
 from gemmd.ops import Gate
 
 _HIDDEN, _INNER = 64, 32  # of the small weights; torch.grouped_mm wants rows of 16 bytes and more
@@ -129,15 +130,15 @@ def batched_experts_of(module: Any) -> Experts | None:
     """The same of a module that is called with rows for each expert."""
     if not holds_batched_experts(module):
         return None
-    own = next(module.parameters())
-    return _found(module, batch=len(own))
+    return _found(module, batch=len(next(module.parameters())))
 
 
 def _found(module: Any, **called: Any) -> Experts | None:
     if next(module.buffers(), None) is not None:
         return None
-    shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
-    own = next(module.parameters(), None)
+    learnt = with_scales(module)
+    shapes = {name: tuple(one.shape) for name, one in learnt.items()}
+    own = next(iter(learnt.values()), None)
     for held in _held_ways(shapes):
         way = replace(held, **called)
         small = _small_of(way, shapes)
@@ -161,11 +162,13 @@ def holds_batched_experts(module: Any) -> bool:
 
 def _is_stacked(module: Any) -> bool:
     """Whether all that it has learnt is of several experts, matrices among it."""
-    own = [one for one in module._parameters.values() if one is not None]
+    if not any(one.dim() == 3 for one in module.parameters(recurse=False)):
+        return False
+    own = list(with_scales(module).values())
     stacked = [one for one in own if one.dim() == 3]
     if len(stacked) < 2 or len({len(one) for one in own if one.dim()}) != 1 or len(own[0]) == 1:
         return False
-    return len(own) == len(list(module.parameters()))
+    return all(next(one.parameters(), None) is None for one in module.children())
 
 
 def by_each(module: Any, rows: Any) -> Any:

@@ -1,17 +1,19 @@
 """Modules that compute what torch.nn.Linear does without being one: GPT-2's Conv1D, whose weight lies
-transposed, or a subclass with a forward of its own.
+transposed, a subclass with a forward of its own, or one whose weight is FP8 with scales.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from gemmd._layers.agreement import differs, exact
+from gemmd._layers.agreement import bound_of_fp8, differs, exact
 from gemmd._layers.chain import by_scale, random_rows, takes_x_alone
+from gemmd._layers.scaled import with_scales
 from gemmd._layers.tree import FLOATS, HOOKS
 
 
@@ -57,7 +59,11 @@ def linear_like(module: Any) -> Any:
     """A Linear of a module's own weight and bias, which gives what the module does; None where there
     is none. It is told by the module's results.
     """
-    if type(module) is torch.nn.Linear or not _holds_a_matrix(module):
+    if type(module) is torch.nn.Linear or not _is_leaf(module):
+        return None
+    if isinstance(module, torch.nn.Linear) and module.weight.dtype is torch.float8_e4m3fn:
+        return _of_fp8(module)
+    if not _holds_a_matrix(module):
         return None
     weight, bias = module.weight, module._parameters.get("bias")
     for turned in (weight, weight.t()):
@@ -65,25 +71,54 @@ def linear_like(module: Any) -> Any:
         if bias is not None and tuple(bias.shape) != (n,):
             continue
         if _is_linear(module, turned is not weight):
-            made = torch.nn.utils.skip_init(torch.nn.Linear, k, n, bias is not None, device="meta")
-            made.weight = weight if turned is weight else _parameter(turned, weight)
-            made.bias = bias
-            return made.train(module.training)
+            return _made(module, weight if turned is weight else _parameter(turned, weight), bias)
     return None
 
 
-def _holds_a_matrix(module: Any) -> bool:
-    """Whether it has learnt a weight, maybe a bias, and nothing else, and is called with x alone."""
-    own = {name: one for name, one in module._parameters.items() if one is not None}
-    if "weight" not in own or not own.keys() <= {"weight", "bias"}:
-        return False
-    if module._modules or module._buffers or "forward" in vars(module):
+def _made(module: Any, weight: Any, bias: Any) -> Any:
+    n, k = weight.shape
+    made = torch.nn.utils.skip_init(torch.nn.Linear, k, n, bias is not None, device="meta")
+    made.weight, made.bias = weight, bias
+    return made.train(module.training)
+
+
+def _of_fp8(module: Any) -> Any:
+    """Told by results where the module's kernels are there; else its weight is what its scales say."""
+    own = with_scales(module)
+    if not own or not own.keys() <= {"weight", "bias"}:
+        return None
+    weight, bias = own["weight"], own.get("bias")
+    if bias is not None and bias.dtype is not weight.dtype:
+        bias = _parameter(bias.to(weight.dtype), bias)
+    if not weight.is_meta:
+        x = random_rows(weight.shape[1], weight.device, weight.dtype)
+        wanted = F.linear(x, weight, bias)
+        with suppress(Exception):  # no kernel for this device, or of another type
+            off = differs(by_scale(wanted), by_scale(module(x)), bound_of_fp8(1))
+            if off is not None:
+                return None
+    return _made(module, weight, bias)
+
+
+def _is_leaf(module: Any) -> bool:
+    """Whether nothing goes on but its forward, which is called with x alone."""
+    if module._modules or "forward" in vars(module):
         return False
     if any(getattr(module, hooks, None) for hooks in HOOKS):
         return False
-    if any(type(one) is not torch.nn.Parameter or one.dtype not in FLOATS for one in own.values()):
+    return isinstance(module._parameters.get("weight"), torch.nn.Parameter) and (
+        module.weight.dim() == 2 and takes_x_alone(module)
+    )
+
+
+def _holds_a_matrix(module: Any) -> bool:
+    """Whether it has learnt a weight, maybe a bias, and nothing else."""
+    own = {name: one for name, one in module._parameters.items() if one is not None}
+    if module._buffers or not own.keys() <= {"weight", "bias"}:
         return False
-    return own["weight"].dim() == 2 and takes_x_alone(module)
+    return all(
+        type(one) is torch.nn.Parameter and one.dtype in FLOATS for one in own.values()
+    )
 
 
 def _is_linear(module: Any, transposed: bool) -> bool:

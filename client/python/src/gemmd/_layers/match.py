@@ -14,6 +14,7 @@ from gemmd._layers.chain import random_rows, x_name_of
 from gemmd._layers.experts import Experts, trial_inputs
 from gemmd._layers.layer import Layer
 from gemmd._layers.mixture import Mixture
+from gemmd._layers.scaled import is_fp8, with_scales
 from gemmd._layers.torch_module import ExpertsModule, LayerModule, MixtureModule
 from gemmd.ops import Activation
 from gemmd.resident import Quantize
@@ -138,7 +139,7 @@ class Match:
     def inputs(self) -> tuple[Any, ...]:
         """Random ones for a trial, where the weights lie."""
         *_, columns, _ = self.parts[0].shapes[0]
-        own = next(self.holders[0].parameters())
+        own = next(iter(with_scales(self.holders[0]).values()))
         if self.experts is None:
             return (random_rows(columns, own.device, own.dtype),)
         return trial_inputs(own.shape[0], columns, own.device, own.dtype)
@@ -150,7 +151,29 @@ class Match:
             return self.compute
         if self.mixture is not None:
             return partial(_result_of, module)
-        return module if self.experts is None else partial(self.experts.called, module)
+        if self.experts is None:
+            called: Callable[..., Any] = module
+            return called
+        called = partial(self.experts.called, module)
+        return self._or_computed(called) if self.of_fp8 else called
+
+    @property
+    def of_fp8(self) -> bool:
+        """Whether a module of experts has FP8 weights."""
+        return self.experts is not None and is_fp8(self.holders[0])
+
+    def _or_computed(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        """Where the module has no kernels, what its weights stand for."""
+        compute = self.compute
+        assert compute is not None
+
+        def own(*inputs: Any) -> Any:
+            try:
+                return called(*inputs)
+            except Exception:  # none for this device, or of another type
+                return compute(*inputs)
+
+        return own
 
     def made(self, module: Any, layer: Layer) -> Any:
         """What a layer is called by in a module's place."""

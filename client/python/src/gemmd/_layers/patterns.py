@@ -22,6 +22,7 @@ from gemmd._layers.layer import Layer
 from gemmd._layers.match import Joined, Made, Match, Part, Values
 from gemmd.linear import Linear
 from gemmd._layers.mixture import experts_within, mixture_of
+from gemmd._layers.scaled import with_scales
 from gemmd.mlp import MLP, joined
 from gemmd.moe import MoE
 from gemmd.ops import Activation, Gate
@@ -48,13 +49,13 @@ def experts(module: Any) -> Match | None:
     found = experts_of(module)
     if found is None:
         return None
-    values = dict(module.named_parameters())
+    values = with_scales(module)
     return Match((_stacked_part(module, found),), partial(found.computes, values), experts=found)
 
 
 def _stacked_part(module: Any, found: Experts) -> Part:
     """Of a module with stacked weights."""
-    values = dict(module.named_parameters())
+    values = with_scales(module)
     has_bias = tuple(bool(one) for one in (found.gate_up_bias, found.down_bias))
     count, n, inner = found.matrix_of_down(values).shape
 

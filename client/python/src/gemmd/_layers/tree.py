@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gemmd._layers.reads import read_by, taken_by
+from gemmd._layers.scaled import ScaledWeight, with_scales
 from gemmd._layers.torch_module import LayerModule
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -52,7 +53,8 @@ class Tree:
         """The same of a module of experts."""
         why = "it occurs several times" if self.occurs_again(module) else self.why_stays(module)
         why = why or self.why_read(module, beyond=module)
-        return why or next(filter(None, map(_why_weight, module.parameters())), "")
+        learnt = with_scales(module).values()
+        return why or next(filter(None, map(_why_weight, learnt)), "")
 
     def why_stays(self, module: Any) -> str:
         """The same of any module."""
@@ -119,7 +121,8 @@ class Tree:
 
 
 def _why_weight(weight: Any) -> str:
-    if type(weight) not in (torch.nn.Parameter, torch.Tensor) or weight.layout != torch.strided:
+    kinds = (torch.nn.Parameter, torch.Tensor, ScaledWeight)
+    if type(weight) not in kinds or weight.layout != torch.strided:
         return f"its weight is a {type(weight).__name__} that is no plain dense tensor"
     if weight.dtype not in FLOATS:
         return f"its weight has dtype {weight.dtype}; layers take float32, bfloat16 and float16"

@@ -37,6 +37,12 @@ def torch_of(value: Any) -> Any:
     return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
+def apart(weight: Any, scales: Any) -> tuple[Any, Any]:
+    """FP8 values and their scales of a tensor that is both (`_layers/scaled.py`); others as they are."""
+    values = getattr(weight, "fp8_values", None)
+    return (weight, scales) if values is None else (values, weight.fp8_scales)
+
+
 def refuse_module(what: str, value: Any) -> None:
     """Raises TypeError for a module of torch where its weight is meant: it is callable, too."""
     torch = sys.modules.get("torch")
