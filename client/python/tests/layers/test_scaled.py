@@ -192,3 +192,48 @@ def test_experts_of_fp8_are_taken_as_they_are(session, kind, kernels):
     assert relative_error(model["experts"](x, chosen, weights), wanted) < 0.08
     got = adopted.layers["experts"].buffers[0].download().view("u1").reshape(-1)[: values.numel()]
     assert torch.equal(torch.from_numpy(got.copy()), values.flatten())
+
+
+class Layer(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.norm, self.attn, self.mlp = nn.RMSNorm(256), Attention(kind), Mlp(kind, 512)
+        self.norm2 = nn.RMSNorm(512)
+
+    def forward(self, x):
+        y = self.attn(self.norm(x))
+        return y + self.mlp(self.norm2(y))
+
+    def computed(self, x):
+        y = self.attn.computed(self.norm(x))
+        return y + self.mlp.computed(self.norm2(y))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rest", ["eager", "inductor"])
+def test_compile_takes_them_as_they_are(session, kind, rest):
+    model = Layer(kind).eval()
+    x = torch.randn(2, 3, 256)
+    wanted = model.computed(x)
+    for one in model.parameters():
+        if one.dim() == 1:  # a norm's, or a bias
+            one.data = one.data.bfloat16()
+    with gemmd.compile(model, session, name="m", rest=rest, min_elements=0) as fast:
+        assert relative_error(fast(x.bfloat16()), wanted) < 0.08
+        assert (len(fast), fast.left) == (2, [])
+        names = {buffer.published_name for block in fast for buffer in block._held}
+        assert {"m/attn.q_proj.k_proj.v_proj", "m/mlp.gate_proj.up_proj"} <= names
+        down = session.find("m/mlp.down_proj").download().view("u1").reshape(-1)
+        own = model.mlp.down_proj.weight.view(torch.uint8).flatten()
+        assert torch.equal(torch.from_numpy(down[: own.numel()].copy()), own)
+    assert type(model.mlp.down_proj) is Fp8Linear
+
+
+def test_compile_in_place_gives_them_back(session):
+    model = Mlp("block").eval()
+    own, x = model.down_proj, torch.randn(3, 256, dtype=torch.bfloat16)
+    wanted = model.computed(x.float())
+    with gemmd.compile(model, session, in_place=True, min_elements=0) as fast:
+        assert relative_error(model(x), wanted) < 0.06
+        assert len(fast) == 1
+    assert model.down_proj is own

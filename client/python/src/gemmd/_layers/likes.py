@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from gemmd._layers.agreement import bound_of_fp8, differs, exact
 from gemmd._layers.chain import by_scale, random_rows, takes_x_alone
-from gemmd._layers.scaled import with_scales
+from gemmd._layers.scaled import is_fp8, with_scales
 from gemmd._layers.tree import FLOATS, HOOKS
 
 
@@ -73,6 +73,13 @@ def linear_like(module: Any) -> Any:
         if _is_linear(module, turned is not weight):
             return _made(module, weight if turned is weight else _parameter(turned, weight), bias)
     return None
+
+
+def fp8_linears(model: Any) -> dict[Any, Any]:
+    """What can stand for a model's Linears whose weights are FP8."""
+    fp8 = (one for one in model.modules() if isinstance(one, torch.nn.Linear) and is_fp8(one))
+    made = ((one, linear_like(one)) for one in fp8)
+    return {module: linear for module, linear in made if linear is not None}
 
 
 def _made(module: Any, weight: Any, bias: Any) -> Any:

@@ -53,6 +53,14 @@ class ScaledWeight(torch.Tensor):  # type: ignore[misc]
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"ScaledWeight({tuple(self.shape)}, {'by block' if self.by_block else 'by row'})"
 
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        """For torch's compiler, which traces with tensors that have no values."""
+        return ["fp8_values", "fp8_scales"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Any], *_: Any) -> ScaledWeight:
+        return ScaledWeight(inner["fp8_values"], inner["fp8_scales"])
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kept = _KEEPING.get(func)

@@ -28,6 +28,7 @@ from gemmd._layers.graph.spelling import spell
 from gemmd._layers.graph.writes import Writes
 from gemmd._layers.graph.written import Matrix, Written
 from gemmd._layers.layer import Layer
+from gemmd._layers.likes import fp8_linears
 from gemmd._layers.linear_step import Weights, float_bytes
 from gemmd._layers.shadow import shadow
 from gemmd._memory.layout import padded
@@ -65,15 +66,16 @@ class Compiling:
         self._quantize = quantize
         self._least = least
         self._rest = rest
-        self._naming = Naming(model, name)
         self._kept = dict[tuple[Any, ...], Block]()  # by what they are made of: graphs come again
         self._refused = dict[tuple[Any, ...], str]()
-        self._parameters = {id(one): one for one in model.parameters()}  # alive, or ids come again
         self._experts = Adoption(model, session, name, quantize, least)
         with torch.no_grad():
             if experts:
                 self._experts.choose_experts()
-            self._stand_ins = self._experts.make()
+            self._stand_ins = {**fp8_linears(model), **self._experts.make()}
+        read = self.shadow_of(model)
+        self._naming = Naming(read, name)
+        self._parameters = {id(one): one for one in read.parameters()}  # alive, or ids come again
         self.blocks = list[Block]()
         self.left = [f"{path}: {why}" for path, why in self._experts.left.items()]
         self.graphs = 0
