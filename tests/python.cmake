@@ -27,7 +27,7 @@ foreach(file IN LISTS files)
   set_tests_properties(${name} PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 900)
 endforeach()
 
-set_tests_properties(python.e2e_compile python.e2e_experts PROPERTIES SKIP_RETURN_CODE 5)
+set_tests_properties(python.e2e_compile python.e2e_experts python.e2e_kinds PROPERTIES SKIP_RETURN_CODE 5)
 
 add_test(NAME python.e2e_digits
          COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${GEMMD_VENV_PYTHON}

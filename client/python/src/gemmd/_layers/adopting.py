@@ -296,7 +296,7 @@ class Adoption:
         own, path = match.own(module), self._tree.paths[module]
         inputs = None if match.on_meta else match.inputs()
         compute = None if match.compute is own else match.compute
-        most = bound_of_fp8(2) if match.of_fp8 else None  # of activations that the module rounds, too
+        most = bound_of_fp8(2) if match.of_fp8 else None  # the module rounds activations, too
         if inputs and compute is not None and not _computes(own, compute, inputs, most):
             if not whole:
                 self.left[path] = "its forward computes something else than on small weights"
@@ -390,8 +390,8 @@ def _computes(
     inputs: tuple[Any, ...],
     most: float | None,
 ) -> bool:
-    """Whether a module's forward is that, as far as its results tell. `most`: what they may differ by,
-    if not by torch's own rounding.
+    """Whether a module's forward is that, as far as its results tell. `most`: by what they may
+    differ, if not by torch's own rounding.
     """
     try:
         own, wanted = module(*inputs), compute(*inputs)

@@ -106,11 +106,10 @@ class Compiling:
     def _rewritten(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
         """With calls of blocks in it, for the parameters among those inputs."""
         with torch.no_grad():
-            unspelt = spell(graph_module.graph, self._least)
-            spell_einsums(
-                graph_module.graph, parameters_of(graph_module, inputs), self._least
-            )
-            say_masks(graph_module.graph, as_op=self._rest != "eager")
+            graph = graph_module.graph
+            unspelt = spell(graph, self._least)
+            spell_einsums(graph, parameters_of(graph_module, inputs), self._least)
+            say_masks(graph, as_op=self._rest != "eager")
             reading = Reading(graph_module, inputs)
             self._parameters.update((id(one), one) for one in reading.parameters)
             for weight, why in unspelt:
@@ -128,8 +127,8 @@ class Compiling:
                 if block is not None:
                     rewrite(reading, written, block, now, as_op=self._rest != "eager")
             if self._rest == "eager":
-                call_directly(graph_module.graph)
-        graph_module.graph.lint()
+                call_directly(graph)
+        graph.lint()
         graph_module.recompile()
         if self._rest == "eager":
             forward: Callable[..., Any] = graph_module.forward
