@@ -23,12 +23,13 @@ constexpr int64_t kBesideData = 1 << 10;  // of a message's bytes
 DownloadStream::DownloadStream(Method& method, grpc::CallbackServerContext* context,
                                const grpc::ByteBuffer& request)
     : call_(method, context) {
-  call_.state().metrics().Streams(method.name()).Increment();
   if (absl::Status begun = Begin(request); !begun.ok()) {
     LetGo();
     Finish(call_.Finish(begun));
     return;
   }
+  call_.state().metrics().Streams(method.name()).Increment();
+  counted_ = true;
   started_ = absl::Now();
   Next();
 }
@@ -102,11 +103,11 @@ void DownloadStream::LetGo() {
   buffer_.reset();
   use_ = SessionUse();
   charge_.Release();
+  if (std::exchange(counted_, false)) {
+    call_.state().metrics().Streams(call_.method().name()).Decrement();
+  }
 }
 
-void DownloadStream::OnDone() {
-  call_.state().metrics().Streams(call_.method().name()).Decrement();
-  delete this;
-}
+void DownloadStream::OnDone() { delete this; }
 
 }  // namespace gemmd::server

@@ -28,6 +28,7 @@ class DownloadStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Charge charge_;
   SessionUse use_;
   BufferLease buffer_;
+  bool counted_ = false;  // in the gauge of streams
   int64_t begin_ = 0;
   int64_t at_ = 0;
   int64_t end_ = 0;

@@ -22,7 +22,6 @@ constexpr absl::Duration kLongestWait = absl::Milliseconds(250);
 UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
                            grpc::ByteBuffer* response)
     : call_(method, context), response_(response) {
-  call_.state().metrics().Streams(method.name()).Increment();
   absl::Status status = call_.admission();
   if (status.ok()) status = call_.state().CheckOpen();
   if (status.ok()) {
@@ -34,6 +33,8 @@ UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
     Finish(call_.Finish(status));
     return;
   }
+  call_.state().metrics().Streams(method.name()).Increment();
+  counted_ = true;
   StartRead(&next_);
 }
 
@@ -174,11 +175,13 @@ void UploadStream::LetGo() {
   buffer_.reset();
   use_ = SessionUse();
   charge_.Release();
+  if (std::exchange(counted_, false)) {
+    call_.state().metrics().Streams(call_.method().name()).Decrement();
+  }
 }
 
 void UploadStream::OnDone() {
   if (uploading_) buffer_->EndUpload();
-  call_.state().metrics().Streams(call_.method().name()).Decrement();
   delete this;
 }
 

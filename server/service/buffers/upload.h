@@ -41,7 +41,8 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer message_;                          // being taken; with all below, that thread's
   Charge charge_;
   SessionUse use_;
-  BufferLease buffer_;  // null before the first chunk
+  BufferLease buffer_;    // null before the first chunk
+  bool counted_ = false;  // in the gauge of streams
   bool uploading_ = false;
   int64_t next_offset_ = 0;
   int64_t committed_ = 0;

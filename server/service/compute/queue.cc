@@ -30,12 +30,12 @@ int64_t ReportBytes(const Outcome& outcome, v1::ReportLevel level) {
 QueueStream* QueueStream::Start(Method& method, grpc::CallbackServerContext* context) {
   std::shared_ptr<QueueStream> stream(new QueueStream(method, context));
   stream->self_ = stream;
-  method.state().metrics().Streams(method.name()).Increment();
   method.context().streams.Add(stream);
   if (!stream->call_.admission().ok()) {
     stream->EndAfterAnswers(stream->call_.admission());
     return stream.get();
   }
+  method.state().metrics().Streams(method.name()).Increment();
   stream->Drive();
   return stream.get();
 }
@@ -228,7 +228,9 @@ void QueueStream::OnDone() {
   if (session_ != nullptr && hold_ticket_ > 0) {
     session_->Unhold(hold_ticket_, call_.state().clock().Now());
   }
-  call_.state().metrics().Streams(call_.method().name()).Decrement();
+  if (call_.admission().ok()) {
+    call_.state().metrics().Streams(call_.method().name()).Decrement();
+  }
   call_.method().context().streams.Remove(self_);
   self_.reset();
 }

@@ -33,9 +33,13 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
     const auto stream = std::make_shared<Stream>(method, context);
     stream->self_ = stream;
     method.context().streams.Add(stream);
-    if (absl::Status begun = stream->Begin(request); !begun.ok()) stream->End(std::move(begun));
+    if (absl::Status begun = stream->Begin(request); !begun.ok()) {
+      stream->End(std::move(begun));
+      return stream.get();
+    }
     // Counted once it has begun: whoever sees the count may rely on that.
     method.state().metrics().Streams(method.name()).Increment();
+    stream->counted_ = true;
     return stream.get();
   }
 
@@ -64,7 +68,7 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
       absl::MutexLock lock(&mutex_);
       charge_.Release();  // others may keep this for a while
     }
-    call_.state().metrics().Streams(call_.method().name()).Decrement();
+    if (counted_) call_.state().metrics().Streams(call_.method().name()).Decrement();
     const std::shared_ptr<MessageStream> self = std::move(self_);
     call_.method().context().streams.Remove(self);
   }
@@ -143,6 +147,7 @@ class MessageStream : public grpc::ServerWriteReactor<Message>, public Drainable
   }
 
   Call call_;
+  bool counted_ = false;  // in the gauge of streams; gRPC calls nothing back before Start returns
   std::shared_ptr<MessageStream> self_;
   mutable absl::Mutex mutex_;
   Charge charge_ ABSL_GUARDED_BY(mutex_);  // one of the tenant's streams

@@ -215,5 +215,8 @@ def _adopted(
         adoption.run()
     if not adoption.layers:
         why = _shown(adoption.left) if adoption.left else "it has no torch.nn.Linear"
-        raise ValueError(f"nothing of {type(model).__name__} can be adopted: {why}")
+        raise ValueError(
+            f"nothing of {type(model).__name__} can be adopted: {why}; gemmd.compile, which sees what"
+            " a forward computes, may take more"
+        )
     return Adopted(adoption.layers, adoption.left)
