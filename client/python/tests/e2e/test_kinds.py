@@ -47,15 +47,20 @@ def test_fp8_weights_by_the_host(session, kind):
     assert relative_error(model(x), own(x)) < FP8 and adopted.left == {}
 
 
-def test_autocast_by_the_host(session):
+def check_autocast(session, device):
     model, x = test_autocast.model_and_x()
-    with test_autocast.autocast():
+    model, x = model.to(device), x.to(device)
+    with torch.autocast(device, dtype=torch.bfloat16):
         wanted = model(x)
         with gemmd.compile(model, session, min_elements=0) as fast:
             assert relative_error(fast(x), wanted) < FP8 and len(fast) == 4
         gemmd.adopt(model, session, min_elements=0)
         got = model(x)
     assert got.dtype is wanted.dtype and relative_error(got, wanted) < FP8
+
+
+def test_autocast_by_the_host(session):
+    check_autocast(session, "cpu")
 
 
 def test_torchs_encoder_by_the_host(session):
@@ -108,12 +113,4 @@ def test_fp8_weights_on_a_gpu_in_a_graph_too(session, kind):
 
 @pytest.mark.usefixtures("shared_gpu")
 def test_autocast_on_a_gpu(session):
-    model, x = test_autocast.model_and_x()
-    model, x = model.to("cuda"), x.to("cuda")
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        wanted = model(x)
-        with gemmd.compile(model, session, min_elements=0) as fast:
-            assert relative_error(fast(x), wanted) < FP8 and len(fast) == 4
-        gemmd.adopt(model, session, min_elements=0)
-        got = model(x)
-    assert got.dtype is wanted.dtype and relative_error(got, wanted) < FP8
+    check_autocast(session, "cuda")

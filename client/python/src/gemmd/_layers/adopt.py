@@ -136,8 +136,8 @@ def adopt(
     just call. x may still be given by the name that the module has for it.
 
     A module that occurs several times is one layer. Where an embedding shares the weight of a
-    replaced Linear, the embedding keeps its tensor. Results have x's dtype; with `quantize=None`
-    the weight's.
+    replaced Linear, the embedding keeps its tensor. Results have x's dtype, under autocast its
+    type; with `quantize=None` the weight's.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def _spell(graph: Graph, node: Node, parameters: Container[Node], least: int) ->
     if sample(weight).numel() < least:  # the weight would be turned in every call
         return
     (x,) = (one for one in operands if one is not weight)
-    rows_of_x, summed, made = _parts(terms[x], terms[weight], result)
+    summed, made = _parts(terms[x], terms[weight], result)
     if not summed:
         return
     shape = {name: int(size) for name, size in zip(terms[weight], sample(weight).shape, strict=True)}
@@ -58,16 +58,15 @@ def _given(node: Node) -> tuple[str, list[Any]]:
     return str(equation), operands
 
 
-def _parts(x: str, weight: str, result: str) -> tuple[str, str, str]:
-    """Of "btd,dhk->bthk" the rows "bt", what is summed over, "d", and what is made, "hk"; nothing is
-    summed where it is no such product.
+def _parts(x: str, weight: str, result: str) -> tuple[str, str]:
+    """Of "btd,dhk->bthk" what is summed over, "d", and what is made, "hk"; nothing is summed where it
+    is no such product.
     """
-    none = "", "", ""
     if _MORE in weight or len(set(weight)) < len(weight):
-        return none
+        return "", ""
     summed = "".join(one for one in x.replace(_MORE, "") if one in weight)
     rows = x[: len(x) - len(summed)]
     made = result[len(rows) :]
     is_product = x == rows + summed and result == rows + made and set(made + summed) == set(weight)
     letters = (rows + made + summed).replace(_MORE, "")
-    return (rows, summed, made) if is_product and len(set(letters)) == len(letters) else none
+    return (summed, made) if is_product and len(set(letters)) == len(letters) else ("", "")

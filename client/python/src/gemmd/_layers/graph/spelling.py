@@ -66,7 +66,7 @@ class _Attention:
     Attributes
     ----------
     weights : tuple
-        Of query, key and value, each with its bias: of the rows [first, end) of both.
+        Of query, key and value: rows [first, end) of each.
     batch_first : bool
         x is [batch, tokens, columns]; else [tokens, batch, columns].
     """
@@ -147,18 +147,17 @@ def _spell_attention(graph: Graph, node: Node, given: dict[str, Any]) -> None:
     before = [_turned(one) for one in xs]  # torch.nn turns what has its batch first
     batch_first = all(one is not None for one in before)
     columns = int(sample(given["out_proj_weight"]).shape[1])
-    packed = given["in_proj_weight"]
     if given["use_separate_proj_weight"]:
         apart = [given[f"{name}_proj_weight"] for name in "qkv"]
         weights = tuple((one, 0, columns) for one in apart)
     else:
-        weights = _of_packed(packed, columns)
+        weights = _of_packed(given["in_proj_weight"], columns)
     attention = _Attention(
         weights, given["in_proj_bias"], given["out_proj_weight"], given["out_proj_bias"],
         given["num_heads"], batch_first,
     )  # fmt: skip
     mask, causal = _mask_of(write, given, sample(xs[0]).dtype)
-    query, key, value = (one for one in (before if batch_first else xs))
+    query, key, value = before if batch_first else xs
     assert query is not None and key is not None and value is not None
     y = attention.written(write, query, key, value, mask, causal)
     turned = None
