@@ -52,6 +52,7 @@ constexpr uint32_t kWaitAtLeast = 0;   // CU_STREAM_WAIT_VALUE_GEQ
 constexpr uint32_t kWriteDefault = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: with a barrier before
 constexpr unsigned kRegisterFlags = 0x1 | 0x2;  // CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
 constexpr int kInvalidContext = 201;            // CUDA_ERROR_INVALID_CONTEXT
+constexpr int kCaptureRelaxed = 2;               // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr int kAlreadyRegistered = 712;         // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 constexpr size_t kMostSteps = 8;
 
@@ -79,6 +80,7 @@ struct CudaDriver::Calls {
   int (*current)(CudaContext*);
   int (*device_of_current)(Device*);
   int (*stream_context)(CudaStream, CudaContext*);
+  int (*exchange_capture_mode)(int*);
   int (*host_register)(void*, size_t, unsigned);
   int (*host_unregister)(void*);
   int (*host_device_pointer)(uint64_t*, void*, unsigned);
@@ -110,6 +112,7 @@ struct CudaDriver::Calls {
     find(current, "cuCtxGetCurrent");
     find(device_of_current, "cuCtxGetDevice");
     find(stream_context, "cuStreamGetCtx");
+    find(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
     find(host_register, "cuMemHostRegister_v2");
     find(host_unregister, "cuMemHostUnregister");
     find(host_device_pointer, "cuMemHostGetDevicePointer_v2");
@@ -208,9 +211,24 @@ Outcome CudaDriver::PrimaryContextOf(const std::string& uuid, CudaContext& conte
                                          " GPUs; look at CUDA_VISIBLE_DEVICES"};
 }
 
+// While it lives, this thread may register memory although some stream is being captured, of which
+// that is no part: else the capture would end.
+struct CudaDriver::BesideCaptures {
+  const Calls& calls;
+  int mode = kCaptureRelaxed;
+
+  explicit BesideCaptures(const Calls& used) : calls(used) {
+    (void)calls.exchange_capture_mode(&mode);
+  }
+  ~BesideCaptures() { (void)calls.exchange_capture_mode(&mode); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+};
+
 Outcome CudaDriver::Register(CudaContext context, void* data, size_t size_bytes,
                              uint64_t& address) const {
   if (const int code = calls_.push(context)) return Failed(code, "entering a CUDA context");
+  const BesideCaptures beside(calls_);
   int code = calls_.host_register(data, size_bytes, kRegisterFlags);
   if (code == kAlreadyRegistered) code = 0;  // portable: by another context of this process
   if (code == 0) code = calls_.host_device_pointer(&address, data, 0);
@@ -221,6 +239,7 @@ Outcome CudaDriver::Register(CudaContext context, void* data, size_t size_bytes,
 
 void CudaDriver::Unregister(CudaContext context, void* data) const {
   if (calls_.push(context) != 0) return;
+  const BesideCaptures beside(calls_);
   (void)calls_.host_unregister(data);
   CudaContext popped;
   (void)calls_.pop(&popped);

@@ -75,6 +75,7 @@ class CudaDriver {
 
  private:
   struct Calls;
+  struct BesideCaptures;
   explicit CudaDriver(const Calls& calls) : calls_(calls) {}
   Outcome Failed(int code, const char* what) const;
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -19,6 +20,8 @@ namespace {
 constexpr int kGpus = 2;
 constexpr int kInvalidValue = 1;
 constexpr int kInvalidContext = 201;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureRelaxed = 2;
 
 using Step = std::function<void()>;
 
@@ -97,6 +100,8 @@ namespace {
 
 std::array<CUctx_st, kGpus> contexts = {CUctx_st{0}, CUctx_st{1}};
 thread_local std::vector<CUctx_st*> current;
+thread_local int capture_mode = 0;
+std::atomic<int> captures = 0;
 std::atomic<int> registrations = 0;
 std::atomic<int> kernels = 0;
 std::atomic<int> copies = 0;
@@ -145,12 +150,18 @@ int cuStreamGetCtx(CUstream_st* stream, CUctx_st** context) {
   *context = stream->context;
   return 0;
 }
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return 0;
+}
 int cuMemHostRegister_v2(void* data, size_t size, unsigned) {
+  if (captures > 0 && capture_mode != kCaptureRelaxed) return kCaptureUnsupported;
   if (reinterpret_cast<uintptr_t>(data) % 4096 != 0 || size % 4096 != 0) return kInvalidValue;
   ++registrations;
   return 0;
 }
 int cuMemHostUnregister(void*) {
+  if (captures > 0 && capture_mode != kCaptureRelaxed) return kCaptureUnsupported;
   --registrations;
   return 0;
 }
@@ -188,7 +199,6 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, CUstream_st* 
   stream->Add([=] { std::memset(reinterpret_cast<void*>(to), value, size); });
   return 0;
 }
-int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 // A stream is the graph that it captures.
 int cuStreamGetCaptureInfo_v2(CUstream_st* stream, int* status, uint64_t*, void** graph,
                               const void***, size_t*) {
@@ -269,6 +279,7 @@ void FakeCudaCall(CUstream_st* stream, void (*function)(void*), void* argument) 
 }
 void FakeCudaCapture(CUstream_st* stream, bool on) {
   const std::lock_guard lock(stream->mu);
+  captures += static_cast<int>(on) - static_cast<int>(stream->capturing);
   stream->capturing = on;
   if (!on) return;
   stream->captured.clear();

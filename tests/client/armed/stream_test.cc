@@ -248,6 +248,20 @@ TEST_F(StreamTest, TheMemoryIsRegisteredOncePerGpuAndLetGo) {
   EXPECT_EQ(FakeCudaRegistrations(), before);
 }
 
+// Garbage of an earlier session is collected while somebody captures.
+TEST_F(StreamTest, TheMemoryIsRegisteredAndLetGoBesideACapture) {
+  const int before = FakeCudaRegistrations();
+  CUstream_st* const captured = FakeCudaStream(1);
+  FakeCudaCapture(captured, true);
+  {
+    const std::shared_ptr<Region> region = Open();
+    EXPECT_TRUE(region->Prepare(kGpu0).ok());
+    EXPECT_EQ(FakeCudaRegistrations(), before + 1);
+  }
+  EXPECT_EQ(FakeCudaRegistrations(), before);
+  FakeCudaCapture(captured, false);
+}
+
 TEST_F(StreamTest, EveryWaitOfAStreamEndsWithTheSession) {
   const std::shared_ptr<Region> region = Open();  // nobody polls
   Slot slot(region, 0, {.rung_by_stream = true});

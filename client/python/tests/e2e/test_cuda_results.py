@@ -2,6 +2,7 @@
 without torch or a GPU.
 """
 
+import gc
 import queue
 import threading
 
@@ -332,3 +333,23 @@ def test_large_results_of_several_layers_are_their_callers(session):
     for turn, y in enumerate(held):
         assert bool((y == turn % count * turn).all()), turn
     assert layers[0]._neighbours.results._kept  # it was no copy
+
+
+def test_a_session_that_is_collected_during_a_capture_does_not_end_it(client, w):
+    """torch collects no garbage before it captures."""
+    x = normal(4, K)
+    with client.session() as session:
+        cycle = [gemmd.Linear(session, w)]
+        cycle.append(cycle)
+        for _ in range(40):  # results in memory of the layer's, too
+            cycle[0](x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        twice = x * 2
+        del cycle, session
+        gc.collect()
+        more = twice + 1
+    x.fill_(3)
+    graph.replay()
+    assert bool((more == 7).all())
