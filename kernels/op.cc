@@ -97,6 +97,26 @@ std::string_view Name(GroupLayout layout) {
   return "unknown";
 }
 
+std::string_view Name(RouterScores scores) {
+  switch (scores) {
+    case RouterScores::kSoftmax:
+      return "softmax";
+    case RouterScores::kSigmoid:
+      return "sigmoid";
+  }
+  return "unknown";
+}
+
+std::string_view Name(GroupScore score) {
+  switch (score) {
+    case GroupScore::kMax:
+      return "max";
+    case GroupScore::kTop2Sum:
+      return "top2_sum";
+  }
+  return "unknown";
+}
+
 Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
   Dims scales;
   if (granularity == ScaleGranularity::kNone || shape.rank < 2) return scales;

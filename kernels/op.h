@@ -214,6 +214,47 @@ Operand StackOf(const Operand& matrix, int64_t groups);
 // The matrix of one group, [n, k]: of the table, or of b.
 Operand MatrixOf(const GroupedMatmulOp& op, int64_t group);
 
+// How a router's logits become scores.
+enum class RouterScores : uint8_t {
+  kSoftmax = 0,  // exp(x - m) / the sum of all, m the largest; exp(0) where x is m, infinite or not
+  kSigmoid = 1,  // 1 / (1 + exp(-x))
+};
+inline constexpr int kRouterScores = 2;
+std::string_view Name(RouterScores scores);  // "softmax", "sigmoid"
+
+// What groups of experts are compared by.
+enum class GroupScore : uint8_t {
+  kMax = 0,      // the largest c of their experts
+  kTop2Sum = 1,  // the sum of the two largest; of one, where no other may be chosen
+};
+inline constexpr int kGroupScores = 2;
+std::string_view Name(GroupScore score);  // "max", "top2_sum"
+
+inline constexpr int64_t kMaxTopK = 32;
+
+// Each token's experts and their weights, by a router's logits. In FP32: s = scores of logits, c =
+// s + bias. The experts of the largest c are chosen, of equal ones the first, and listed in falling
+// order. Their weights are s * scale, or renormalised s / (sum of the chosen s + 1e-20) * scale.
+//
+// With groups, the experts of `top_groups` of them alone may be chosen: those of the largest
+// scores, of equal ones the first.
+//
+// An expert whose logit or c is NaN is not chosen, and its logit counts nowhere; nor is a group
+// whose score is NaN, or that has no expert to choose. Where fewer than top_k experts may be
+// chosen, the rest are expert -1 with weight 0.
+struct ChooseOp {
+  TensorRef logits;               // [tokens, experts]; F32, BF16 or F16; any strides
+  std::optional<TensorRef> bias;  // F32 [experts], any stride; none: 0
+  TensorRef experts;              // I32 [tokens, top_k], written; stride 1 along top_k
+  TensorRef weights;              // F32 [tokens, top_k], written; any strides
+  RouterScores scores = RouterScores::kSoftmax;
+  bool renormalize = false;
+  float scale = 1.0f;      // finite, above 0
+  int64_t groups = 1;      // of neighbouring experts; divides them
+  int64_t top_groups = 1;  // 1 to groups
+  GroupScore group_score = GroupScore::kMax;
+};
+
 // Where rows go whose experts were chosen by a router. Row r stands for choice j of token t, with
 // r = t * top_k + j; rows are ordered by expert, those of one expert by r.
 //
@@ -264,8 +305,9 @@ struct ReadOp {  // src, dense row-major, into bytes that the reply carries
   int output = 0;  // index into Bindings::outputs
 };
 
-using Op = std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp,
-                        GroupedMatmulOp, RouteOp, CombineOp, KGroupedMatmulOp, NormalizeOp>;
+using Op =
+    std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp,
+                 GroupedMatmulOp, RouteOp, CombineOp, KGroupedMatmulOp, NormalizeOp, ChooseOp>;
 
 // "matmul", "quantize", ... : the label `op` of metrics and replies.
 std::string_view Name(const Op& op);

@@ -165,6 +165,20 @@ struct OpKind<KGroupedMatmulOp> {
 };
 
 template <>
+struct OpKind<ChooseOp> {
+  static constexpr std::string_view kName = "choose";
+  static constexpr std::string_view kKernel =
+      "a router's experts and weights, by softmax or sigmoid of f32, bf16 or f16";
+  static auto FieldsOf(const ChooseOp& op) {
+    const auto& [logits, bias, experts, weights, scores, renormalize, scale, groups, top_groups,
+                 group_score] = op;
+    return std::tuple(Reads(logits), Reads(bias), Writes(experts), Writes(weights), Says(scores),
+                      Says(renormalize), Says(scale), Says(groups), Says(top_groups),
+                      Says(group_score));
+  }
+};
+
+template <>
 struct OpKind<RouteOp> {
   static constexpr std::string_view kName = "route";
   static constexpr std::string_view kKernel = "rows of chosen experts, in the experts' order";

@@ -16,7 +16,7 @@ MOST_FILES_OF_A_KIND = 7
 NEW_LOOPS = {"kI8": 11}
 CONFIG_NAME = re.compile(r"sm90_\w+_(?:tiled|skinny)_m\d+n\d+")
 # Ops that are one kernel on each backend; those with families of kernels have files for those.
-PLAIN_OPS = ("route", "combine", "normalize")
+PLAIN_OPS = ("choose", "route", "combine", "normalize")
 MOST_FILES_OF_AN_OP = 20
 # Lists that a new kind of op has to be added to, by hand.
 MOST_LISTS_OF_OPS = 12

@@ -4,7 +4,8 @@
 Layers have the sizes of published models, random weights in bfloat16, and are a few. Each model is
 called with one token of 32 sequences, without a cache, with 2048 tokens of one, or with images; as
 torch calls it, and as a captured graph. Ways take turns. `--inductor` adds torch's own compiler, and
-gemmd.compile with it for the rest. An error is the norm of the difference to torch's result: where
+gemmd.compile with it for the rest. `--autocast`: models are float32, and each call is under
+torch.autocast to bfloat16. An error is the norm of the difference to torch's result: where
 experts are chosen by random weights it is mostly that of other choices. Needs torch, transformers 5,
 a GPU, and a daemon on this host that has it; run both under MPS.
 """
@@ -55,7 +56,9 @@ def _decoder(
     return Model(name, family, config)
 
 
-def _experts(count: int, top: int, inner: int, named: str = "num_experts") -> dict[str, int]:
+def _experts(
+    count: int, top: int, inner: int, named: str = "num_experts"
+) -> dict[str, int]:
     return {named: count, "num_experts_per_tok": top, "moe_intermediate_size": inner}
 
 
@@ -94,7 +97,9 @@ MODELS = [
 def chosen(patterns: str) -> list[Model]:
     """Those that one of the patterns names, as a shell's."""
     wanted = patterns.split(",")
-    found = [one for one in MODELS if any(fnmatch.fnmatch(one.name, like) for like in wanted)]
+    found = [
+        one for one in MODELS if any(fnmatch.fnmatch(one.name, like) for like in wanted)
+    ]
     if not found:
         names = ", ".join(repr(one.name) for one in MODELS)
         raise argparse.ArgumentTypeError(f"{patterns!r} names none of {names}")
@@ -107,9 +112,25 @@ def inputs_of(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
     if kind == "images":
         edge = config["image_size"]
-        return {"pixel_values": torch.randn(8, 3, edge, edge, device="cuda", dtype=torch.bfloat16)}
+        return {
+            "pixel_values": torch.randn(
+                8, 3, edge, edge, device="cuda", dtype=torch.bfloat16
+            )
+        }
     shape = {"decode": (32, 1), "prefill": (1, 2048), "batch": (16, 256)}[kind]
-    return {"input_ids": torch.randint(3, 30000, shape, device="cuda"), "use_cache": False}
+    return {
+        "input_ids": torch.randint(3, 30000, shape, device="cuda"),
+        "use_cache": False,
+    }
+
+
+def in_float32(value: Any) -> Any:
+    """An input of floats in that type."""
+    return (
+        value.float()
+        if hasattr(value, "dtype") and value.is_floating_point()
+        else value
+    )
 
 
 def call_us(call: Callable[[], Any], count: int) -> float:
@@ -128,7 +149,9 @@ def by_turns(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
     for way in ways.values():
         call_us(way, _WARM_CALLS)
     count = max(4, int(_TURN_US / call_us(ways["torch"], 5)))
-    turns = [{name: call_us(way, count) for name, way in ways.items()} for _ in range(_TURNS)]
+    turns = [
+        {name: call_us(way, count) for name, way in ways.items()} for _ in range(_TURNS)
+    ]
     return {name: statistics.median(one[name] for one in turns) for name in ways}
 
 
@@ -178,7 +201,9 @@ def ways_of(model: Any, sessions: Sequence[Any], inductor: bool) -> dict[str, An
     return ways
 
 
-def measured(client: gemmd.Client, one: Model, inductor: bool) -> list[dict[str, Any]]:
+def measured(
+    client: gemmd.Client, one: Model, inductor: bool, autocast: bool
+) -> list[dict[str, Any]]:
     """A row for each of a model's inputs."""
     import torch
     import transformers
@@ -187,22 +212,31 @@ def measured(client: gemmd.Client, one: Model, inductor: bool) -> list[dict[str,
     torch._dynamo.reset()
     config = transformers.CONFIG_MAPPING[one.family](**one.config)
     with torch.device("cuda"):
-        model = transformers.AutoModel.from_config(config, dtype=torch.bfloat16).eval()
+        dtype = torch.float32 if autocast else torch.bfloat16
+        model = transformers.AutoModel.from_config(config, dtype=dtype).eval()
     rows = []
     sessions = [client.session(label="models") for _ in range(3)]
     try:
         ways = ways_of(model, sessions, inductor)
         for kind in one.inputs:
             given = inputs_of(kind, one.config)
+            if autocast:
+                given = {name: in_float32(value) for name, value in given.items()}
 
-            def calls(given: dict[str, Any] = given) -> dict[str, Callable[[], Any]]:
-                return {name: lambda way=way: way(**given)[0] for name, way in ways.items()}
+            def called(way: Callable[..., Any], given: dict[str, Any] = given) -> Any:
+                if not autocast:
+                    return way(**given)[0]
+                with torch.autocast("cuda", torch.bfloat16):
+                    return way(**given)[0]
+
+            def calls() -> dict[str, Callable[[], Any]]:
+                return {name: lambda way=way: called(way) for name, way in ways.items()}
 
             results = {name: call().float() for name, call in calls().items()}
             wanted = results.pop("torch")
             row = {
                 "model": one.name,
-                "inputs": kind,
+                "inputs": f"{kind}, autocast" if autocast else kind,
                 "us": by_turns(calls()),
                 "error": {
                     name: float((got - wanted).norm() / wanted.norm())
@@ -229,7 +263,11 @@ def shown(row: dict[str, Any]) -> str:
     parts = [f"{row['model']}, {row['inputs']}"]
     for name, times in (("called", row["us"]), ("as a graph", row["graph_us"])):
         if times:
-            over = (f"{way} {us / times['torch']:.2f}" for way, us in times.items() if way != "torch")
+            over = (
+                f"{way} {us / times['torch']:.2f}"
+                for way, us in times.items()
+                if way != "torch"
+            )
             parts.append(f"{name} torch {times['torch']:.0f} us, {', '.join(over)}")
     return "; ".join(parts)
 
@@ -240,17 +278,33 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     for key, ending in (("us", ""), ("graph_us", ", as graphs")):
         ways = dict.fromkeys(way for row in rows for way in row[key] if way != "torch")
         for way in ways:
-            ratios = [row[key][way] / row[key]["torch"] for row in rows if way in row[key]]
+            ratios = [
+                row[key][way] / row[key]["torch"] for row in rows if way in row[key]
+            ]
             found[way + ending] = statistics.geometric_mean(ratios)
     return found
 
 
 def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    flags.add_argument("--server", required=True, help="unix:/path of a daemon with this GPU")
-    flags.add_argument("--models", type=chosen, default=MODELS, help="patterns of names, as 'Qwen*,gpt*'")
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    flags.add_argument(
+        "--server", required=True, help="unix:/path of a daemon with this GPU"
+    )
+    flags.add_argument(
+        "--models",
+        type=chosen,
+        default=MODELS,
+        help="patterns of names, as 'Qwen*,gpt*'",
+    )
     flags.add_argument("--inductor", action="store_true", help="torch's compiler, too")
-    flags.add_argument("--limit-s", type=float, default=1e9, help="begin no model after these seconds")
+    flags.add_argument(
+        "--autocast", action="store_true", help="float32 models under autocast"
+    )
+    flags.add_argument(
+        "--limit-s", type=float, default=1e9, help="begin no model after these seconds"
+    )
     flags.add_argument("--json", type=Path, help="where the figures go")
     add_security_flags(flags)
     return flags
@@ -271,14 +325,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"no time left for {one.name}")
                 break
             try:
-                rows += measured(client, one, given.inductor)
+                rows += measured(client, one, given.inductor, given.autocast)
             except Exception as error:  # others are measured all the same
                 print(f"{one.name}: {type(error).__name__}: {error}")
     means = summary(rows)
     for way, mean in means.items():
         print(f"{way}: {mean:.3f} of torch's time, {len(rows)} rows")
     if given.json is not None:
-        about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "means": means}
+        about = {
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "means": means,
+        }
         given.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     return 0 if rows else 1
 

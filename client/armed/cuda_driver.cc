@@ -52,7 +52,7 @@ constexpr uint32_t kWaitAtLeast = 0;   // CU_STREAM_WAIT_VALUE_GEQ
 constexpr uint32_t kWriteDefault = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: with a barrier before
 constexpr unsigned kRegisterFlags = 0x1 | 0x2;  // CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
 constexpr int kInvalidContext = 201;            // CUDA_ERROR_INVALID_CONTEXT
-constexpr int kCaptureRelaxed = 2;               // CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr int kCaptureRelaxed = 2;              // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr int kAlreadyRegistered = 712;         // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 constexpr size_t kMostSteps = 8;
 

@@ -150,6 +150,26 @@ struct KGroupedMatmul {
   std::string kernel = {};
 };
 
+// Each token's experts and weights from a router's logits, in FP32: s = scores of logits, c = s +
+// bias. The experts of the largest c are chosen, of equal ones the first, in falling order. Weights
+// are s * scale, or s / (sum of the chosen s) * scale. NaN is not chosen; where fewer than top_k
+// may be, the rest are -1 with weight 0. For RouteRows and Combine:
+//
+//   ops.Add(ChooseExperts{.logits = logits, .experts = ids, .weights = weights})
+//       .Add(RouteRows{ids, offsets, rows, positions});
+struct ChooseExperts {
+  Tensor logits;     // [tokens, experts], 1 to 512 experts; F32, BF16 or F16
+  Tensor bias = {};  // F32 [experts], for the choice alone; empty: 0
+  Tensor experts;    // I32 [tokens, top_k], written; top_k 1 to 32, dense along it
+  Tensor weights;    // F32 [tokens, top_k], written
+  RouterScores scores = RouterScores::kSoftmax;
+  bool renormalize = true;  // divide weights by their sum
+  float scale = 1;          // finite, above 0
+  int64_t groups = 1;       // of neighbouring experts; divides them
+  int64_t top_groups = 1;   // so many may be chosen from, those of the largest scores
+  GroupScore group_score = GroupScore::kMax;
+};
+
 // Which row each choice of a router goes to: by expert, then by token, then by choice. `offsets` is
 // what GroupedMatmul takes, `rows` what Quantize gathers by, `positions` what Combine reads. An
 // id of -1 is no expert; one beyond them ends the run with INVALID_ARGUMENT.
@@ -218,6 +238,7 @@ class OpList {
   OpList& Add(const Read& op);
   OpList& Add(const GroupedMatmul& op);
   OpList& Add(const KGroupedMatmul& op);
+  OpList& Add(const ChooseExperts& op);
   OpList& Add(const RouteRows& op);
   OpList& Add(const Combine& op);
   OpList& Add(const Normalize& op);

@@ -47,6 +47,11 @@ enum class Activation : int { kNone = 0, kRelu = 1, kSilu = 2, kGeluTanh = 3, kG
 // How GroupedMatmul::groups tells which rows are whose; see there.
 enum class GroupLayout : int { kOffsets = 0, kCounts = 1, kRowIds = 2, kEnds = 3 };
 
+// How a router's logits become scores, and what groups of experts are compared by: the largest of
+// theirs, or the sum of the two largest. See ChooseExperts.
+enum class RouterScores : int { kSoftmax = 0, kSigmoid = 1 };
+enum class GroupScore : int { kMax = 0, kTop2Sum = 1 };
+
 // What order programs of one tenant run in. Waiting raises it, so kLow is never starved.
 enum class Priority : int { kNormal = 0, kHigh = 1, kLow = 2 };
 

@@ -1,7 +1,7 @@
 // The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
 // tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
 // op_validate.cc, op_validate_gated.cc, op_validate_grouped.cc, op_validate_k_grouped.cc,
-// op_validate_normalize.cc, or op_validate_table.cc.
+// op_validate_normalize.cc, op_validate_choose.cc, or op_validate_table.cc.
 
 #pragma once
 
@@ -98,6 +98,7 @@ absl::Status CheckTable(const GroupedMatmulOp& op, absl::Span<const SlotInfo> sl
 absl::Status CheckOp(const GatedOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckOp(const ChooseOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const RouteOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const CombineOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckOp(const NormalizeOp& op, absl::Span<const SlotInfo> slots);

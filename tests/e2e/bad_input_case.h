@@ -37,6 +37,7 @@ grpc::Status RunPlan(Prepared& p, const std::vector<v1::Op>& ops,
 std::vector<BadInput> BadTensors();    // shapes, strides, offsets, dtypes, scales, aliasing
 std::vector<BadInput> BadPrograms();   // op lists, inline data, handles, sessions, plans
 std::vector<BadInput> BadBuffers();    // creation, transfers, names, shared memory
+std::vector<BadInput> BadChoose();     // experts, groups and numbers of Choose
 std::vector<BadInput> BadGated();      // columns, periods, numbers and scales of Gated
 std::vector<BadInput> BadGrouped();    // layouts, shapes and numbers of groups
 std::vector<BadInput> BadKGrouped();   // the same of columns

@@ -52,6 +52,7 @@ TEST(OpTest, EveryOpHasItsOwnName) {
   EXPECT_EQ(Name(Op(MatmulOp{})), "matmul");
   EXPECT_EQ(Name(Op(KGroupedMatmulOp{})), "k_grouped_matmul");
   EXPECT_EQ(Name(Op(NormalizeOp{})), "normalize");
+  EXPECT_EQ(Name(Op(ChooseOp{})), "choose");
   std::set<std::string_view> names;
   for (const Op& op : OneOfEach(std::make_index_sequence<std::variant_size_v<Op>>())) {
     EXPECT_TRUE(names.insert(Name(op)).second) << Name(op);
@@ -88,6 +89,7 @@ TEST(OpTest, NumbersAreReadByOpsThatIndex) {
   EXPECT_TRUE(ReadsNumbers(Op(CombineOp{})));
   EXPECT_TRUE(ReadsNumbers(Op(GroupedMatmulOp{})));
   EXPECT_TRUE(ReadsNumbers(Op(KGroupedMatmulOp{})));
+  EXPECT_FALSE(ReadsNumbers(Op(ChooseOp{}))) << "it writes them";
   EXPECT_FALSE(ReadsNumbers(Op(FullMatmul())));
   QuantizeOp quantize;
   EXPECT_FALSE(ReadsNumbers(Op(quantize)));
@@ -154,6 +156,23 @@ TEST(OpTest, ANormReadsItsVectorsAndWritesItsScalesAndItsSum) {
   ForEachTensor(normalize, [&](const TensorRef& tensor, Access) { seen.push_back(tensor.slot); });
   EXPECT_THAT(seen, ElementsAre(1, 6, 4, 5, 7, 2, 3));
   EXPECT_EQ(MainTensor(Op(normalize)).slot, 2);
+}
+
+TEST(OpTest, AChoiceReadsItsBiasAndWritesExpertsAndWeights) {
+  ChooseOp choose;
+  choose.logits.slot = 1;
+  choose.bias.emplace().slot = 2;
+  choose.experts.slot = 3;
+  choose.weights.slot = 4;
+  EXPECT_THAT(WrittenBy(choose), ElementsAre(3, 4));
+  std::vector<int> seen;
+  ForEachTensor(choose, [&](const TensorRef& tensor, Access) { seen.push_back(tensor.slot); });
+  EXPECT_THAT(seen, ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(MainTensor(Op(choose)).slot, 1);
+  EXPECT_EQ(Name(RouterScores::kSoftmax), "softmax");
+  EXPECT_EQ(Name(RouterScores::kSigmoid), "sigmoid");
+  EXPECT_EQ(Name(GroupScore::kMax), "max");
+  EXPECT_EQ(Name(GroupScore::kTop2Sum), "top2_sum");
 }
 
 TEST(OpTest, EveryActivationHasItsOwnName) {

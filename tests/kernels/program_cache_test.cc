@@ -112,6 +112,19 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   grouped([&](GroupedMatmulOp& op) { op.table = {{y}}; });
   grouped([&](GroupedMatmulOp& op) { op.table = {{x}, {y}}; });
   grouped([&](GroupedMatmulOp& op) { op.table = {{x, ScaleGranularity::kPerRow, y}}; });
+  const auto choose = [&](auto change) {
+    ChooseOp op{.logits = x, .experts = y, .weights = y};
+    change(op);
+    ops.push_back(op);
+  };
+  choose([](ChooseOp&) {});
+  choose([&](ChooseOp& op) { op.bias = x; });
+  choose([](ChooseOp& op) { op.scores = RouterScores::kSigmoid; });
+  choose([](ChooseOp& op) { op.renormalize = true; });
+  choose([](ChooseOp& op) { op.scale = 2; });
+  choose([](ChooseOp& op) { op.groups = 2; });
+  choose([](ChooseOp& op) { op.top_groups = 2; });
+  choose([](ChooseOp& op) { op.group_score = GroupScore::kTop2Sum; });
   ops.push_back(RouteOp{x, y, y, y});
   ops.push_back(RouteOp{x, x, y, y});
   ops.push_back(CombineOp{x, y, y, y});

@@ -24,6 +24,8 @@ static_assert(static_cast<int>(DType::kE5M2) == v1::DTYPE_E5M2);
 static_assert(static_cast<int>(GroupLayout::kCounts) == v1::GROUP_LAYOUT_COUNTS);
 static_assert(static_cast<int>(GroupLayout::kRowIds) == v1::GROUP_LAYOUT_ROW_IDS);
 static_assert(static_cast<int>(GroupLayout::kEnds) == v1::GROUP_LAYOUT_ENDS);
+static_assert(static_cast<int>(RouterScores::kSigmoid) == v1::ROUTER_SCORES_SIGMOID);
+static_assert(static_cast<int>(GroupScore::kTop2Sum) == v1::GROUP_SCORE_TOP2_SUM);
 static_assert(static_cast<int>(ScaleGranularity::kPerTensor) == v1::SCALE_GRANULARITY_PER_TENSOR);
 static_assert(static_cast<int>(ScaleGranularity::kPerRow) == v1::SCALE_GRANULARITY_PER_ROW);
 static_assert(static_cast<int>(ScaleGranularity::kBlock1x128) == v1::SCALE_GRANULARITY_BLOCK_1X128);

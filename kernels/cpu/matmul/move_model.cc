@@ -177,6 +177,16 @@ double SecondsOf(const Machine& machine, const GatedOp& op) {
   return Spread(machine, elements * each, elements, kGrain);
 }
 
+// An exponential an expert, and a partial sort.
+double SecondsOf(const Machine& machine, const ChooseOp& op) {
+  constexpr double kExpertNs = 6;
+  constexpr double kChoiceNs = 12;
+  const double logits = static_cast<double>(NumElements(op.logits.shape).value_or(0));
+  const double choices = static_cast<double>(NumElements(op.experts.shape).value_or(0));
+  constexpr double kGrain = 1 << 12;
+  return Spread(machine, logits * kExpertNs + choices * kChoiceNs, logits, kGrain);
+}
+
 // One thread's, three passes over the ids.
 double SecondsOf(const Machine&, const RouteOp& op) {
   constexpr double kChoiceNs = 4;

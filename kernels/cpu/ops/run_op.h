@@ -16,6 +16,7 @@ void RunOp(const WriteOp& op, const RunContext& context);
 void RunOp(const ReadOp& op, const RunContext& context);
 void RunOp(const GroupedMatmulOp& op, const RunContext& context);
 void RunOp(const KGroupedMatmulOp& op, const RunContext& context);
+void RunOp(const ChooseOp& op, const RunContext& context);
 void RunOp(const RouteOp& op, const RunContext& context);
 void RunOp(const CombineOp& op, const RunContext& context);
 void RunOp(const NormalizeOp& op, const RunContext& context);

@@ -236,6 +236,33 @@ FillArgs ArgsOf(const FillOp& op, SlotAddresses slots) {
   return args;
 }
 
+ChooseArgs ArgsOf(const ChooseOp& op, SlotAddresses slots) {
+  ChooseArgs args;
+  args.logits = AddressOf(op.logits, slots);
+  args.logits_type = TypeOf(op.logits.dtype);
+  args.logits_row = op.logits.strides[0];
+  args.logits_col = op.logits.strides[1];
+  if (op.bias) {
+    args.bias = reinterpret_cast<const float*>(AddressOf(*op.bias, slots));
+    args.bias_stride = op.bias->strides[0];
+  }
+  args.chosen = reinterpret_cast<int32_t*>(AddressOf(op.experts, slots));
+  args.chosen_row = op.experts.strides[0];
+  args.weights = reinterpret_cast<float*>(AddressOf(op.weights, slots));
+  args.weights_row = op.weights.strides[0];
+  args.weights_col = op.weights.strides[1];
+  args.tokens = op.logits.shape[0];
+  args.experts = static_cast<int32_t>(op.logits.shape[1]);
+  args.top_k = static_cast<int32_t>(op.experts.shape[1]);
+  args.sigmoid = op.scores == RouterScores::kSigmoid;
+  args.renormalize = op.renormalize;
+  args.scale = op.scale;
+  args.groups = static_cast<int32_t>(op.groups);
+  args.top_groups = static_cast<int32_t>(op.top_groups);
+  args.sums_two = op.group_score == GroupScore::kTop2Sum;
+  return args;
+}
+
 RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots) {
   const auto numbers = [&](const TensorRef& tensor) {
     return reinterpret_cast<int32_t*>(AddressOf(tensor, slots));

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/types/span.h"
+#include "kernels/cuda/experts/choose.h"
 #include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/elementwise.h"
@@ -24,6 +25,7 @@ GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots);
 ConvertArgs ArgsOf(const ConvertOp& op, SlotAddresses slots);
 ConvertArgs ArgsOf(const CopyOp& op, SlotAddresses slots);
 FillArgs ArgsOf(const FillOp& op, SlotAddresses slots);
+ChooseArgs ArgsOf(const ChooseOp& op, SlotAddresses slots);
 RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots);
 CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots);
 NormalizeArgs ArgsOf(const NormalizeOp& op, SlotAddresses slots);
@@ -44,6 +46,9 @@ inline cudaError_t Launch(const ConvertArgs& args, cudaStream_t stream) {
 }
 inline cudaError_t Launch(const FillArgs& args, cudaStream_t stream) {
   return LaunchFill(args, stream);
+}
+inline cudaError_t Launch(const ChooseArgs& args, cudaStream_t stream) {
+  return LaunchChoose(args, stream);
 }
 inline cudaError_t Launch(const RouteArgs& args, cudaStream_t stream) {
   return LaunchRoute(args, stream);

@@ -20,6 +20,8 @@ static_assert(v1::DTYPE_I32 == static_cast<int>(kernels::DType::kI32) + 1);
 static_assert(v1::DTYPE_E5M2 == static_cast<int>(kernels::DType::kE5M2) + 1);
 static_assert(v1::DType_ARRAYSIZE == kernels::kAllDTypes + 1);
 static_assert(v1::GROUP_LAYOUT_ENDS == static_cast<int>(kernels::GroupLayout::kEnds));
+static_assert(v1::ROUTER_SCORES_SIGMOID == static_cast<int>(kernels::RouterScores::kSigmoid));
+static_assert(v1::GROUP_SCORE_TOP2_SUM == static_cast<int>(kernels::GroupScore::kTop2Sum));
 static_assert(v1::GroupLayout_ARRAYSIZE == kernels::kGroupLayouts);
 static_assert(v1::SCALE_GRANULARITY_BLOCK_128X128 ==
               static_cast<int>(kernels::ScaleGranularity::kBlock128x128));

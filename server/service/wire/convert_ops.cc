@@ -59,6 +59,9 @@ class OpConverter {
       case v1::Op::kGroupedMatmul:
         Add(op.grouped_matmul());
         break;
+      case v1::Op::kChoose:
+        Add(op.choose());
+        break;
       case v1::Op::kRoute:
         Add(op.route());
         break;
@@ -191,6 +194,12 @@ class OpConverter {
   void Fill(v1::GroupLayout layout, kernels::GroupLayout& out) {
     FillEnum(v1::GroupLayout_IsValid(layout), layout, "", "layout", out);
   }
+  void Fill(v1::RouterScores scores, kernels::RouterScores& out) {
+    FillEnum(v1::RouterScores_IsValid(scores), scores, "", "scores", out);
+  }
+  void Fill(v1::GroupScore score, kernels::GroupScore& out) {
+    FillEnum(v1::GroupScore_IsValid(score), score, "", "group_score", out);
+  }
 
   // The two enums have the same numbers.
   template <class T>
@@ -303,6 +312,20 @@ class OpConverter {
     if (grouped.alignment() != 0) op.alignment = grouped.alignment();
     if (grouped.has_alpha()) op.alpha = grouped.alpha();
     op.beta = grouped.beta();
+  }
+
+  void Add(const v1::Choose& choose) {
+    auto& op = Emplace<kernels::ChooseOp>();
+    Fill(choose.logits(), choose.has_logits(), "logits", op.logits);
+    Fill(choose.bias(), choose.has_bias(), "bias", op.bias);
+    Fill(choose.experts(), choose.has_experts(), "experts", op.experts);
+    Fill(choose.weights(), choose.has_weights(), "weights", op.weights);
+    Fill(choose.scores(), op.scores);
+    op.renormalize = choose.renormalize();
+    if (choose.has_scale()) op.scale = choose.scale();
+    if (choose.groups() != 0) op.groups = choose.groups();
+    if (choose.top_groups() != 0) op.top_groups = choose.top_groups();
+    Fill(choose.group_score(), op.group_score);
   }
 
   void Add(const v1::Route& route) {

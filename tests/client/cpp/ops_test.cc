@@ -130,6 +130,41 @@ TEST(OpListTest, NormalizeArrivesAsItWasWritten) {
   EXPECT_TRUE(full.centered());
 }
 
+TEST(OpListTest, AChoiceArrivesAsItWasWritten) {
+  ChooseExperts choose{.logits = T('l', {4, 64}, DType::kBF16),
+                       .experts = T('e', {4, 8}, DType::kI32),
+                       .weights = T('w', {4, 8})};
+  OpList ops;
+  ops.Add(choose);
+  choose.bias = T('b', {64});
+  choose.scores = RouterScores::kSigmoid;
+  choose.renormalize = false;
+  choose.scale = 2.5f;
+  choose.groups = 8;
+  choose.top_groups = 4;
+  choose.group_score = GroupScore::kTop2Sum;
+  const v1::ExecuteRequest request = Parsed(ops.Add(choose));
+  ASSERT_EQ(request.ops_size(), 2);
+  const v1::Choose& plain = request.ops(0).choose();
+  EXPECT_EQ(plain.logits().buffer_id(), std::string(16, 'l'));
+  EXPECT_EQ(plain.experts().buffer_id(), std::string(16, 'e'));
+  EXPECT_EQ(plain.weights().buffer_id(), std::string(16, 'w'));
+  EXPECT_FALSE(plain.has_bias());
+  EXPECT_FALSE(plain.has_scale()) << "unset is 1";
+  EXPECT_EQ(plain.scores(), v1::ROUTER_SCORES_SOFTMAX);
+  EXPECT_TRUE(plain.renormalize());
+  EXPECT_EQ(plain.groups(), 0);
+  EXPECT_EQ(plain.top_groups(), 0);
+  const v1::Choose& full = request.ops(1).choose();
+  EXPECT_EQ(full.bias().buffer_id(), std::string(16, 'b'));
+  EXPECT_EQ(full.scores(), v1::ROUTER_SCORES_SIGMOID);
+  EXPECT_FALSE(full.renormalize());
+  EXPECT_EQ(full.scale(), 2.5f);
+  EXPECT_EQ(full.groups(), 8);
+  EXPECT_EQ(full.top_groups(), 4);
+  EXPECT_EQ(full.group_score(), v1::GROUP_SCORE_TOP2_SUM);
+}
+
 TEST(OpListTest, AMatmulsGateArrives) {
   OpList ops;
   Matmul matmul{.a = T('a', {4, 512}), .b = T('b', {512, 512}), .d = T('d', {4, 256})};

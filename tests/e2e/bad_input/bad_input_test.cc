@@ -74,6 +74,7 @@ std::string NameOf(const testing::TestParamInfo<BadInput>& info) { return info.p
 INSTANTIATE_TEST_SUITE_P(Tensor, BadInputTest, testing::ValuesIn(BadTensors()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Program, BadInputTest, testing::ValuesIn(BadPrograms()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Buffer, BadInputTest, testing::ValuesIn(BadBuffers()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Choose, BadInputTest, testing::ValuesIn(BadChoose()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Gated, BadInputTest, testing::ValuesIn(BadGated()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Grouped, BadInputTest, testing::ValuesIn(BadGrouped()), NameOf);
 INSTANTIATE_TEST_SUITE_P(KGrouped, BadInputTest, testing::ValuesIn(BadKGrouped()), NameOf);

@@ -88,6 +88,18 @@ class Translator {
     grouped.kernel = op.kernel;
     ops.Add(grouped);
   }
+  void operator()(const ChooseOp& op) {
+    ops.Add(client::ChooseExperts{.logits = Of(op.logits),
+                                  .bias = op.bias ? Of(*op.bias) : client::Tensor(),
+                                  .experts = Of(op.experts),
+                                  .weights = Of(op.weights),
+                                  .scores = static_cast<client::RouterScores>(op.scores),
+                                  .renormalize = op.renormalize,
+                                  .scale = op.scale,
+                                  .groups = op.groups,
+                                  .top_groups = op.top_groups,
+                                  .group_score = static_cast<client::GroupScore>(op.group_score)});
+  }
   void operator()(const RouteOp& op) {
     ops.Add(client::RouteRows{Of(op.ids), Of(op.offsets), Of(op.rows), Of(op.positions)});
   }

@@ -102,6 +102,55 @@ TEST_F(ConvertTest, EveryFieldOfNormalizeArrives) {
               HasSubstr("ops[0].normalize.dst: missing"));
 }
 
+TEST_F(ConvertTest, EveryFieldOfChooseArrives) {
+  v1::Op op;
+  v1::Choose& choose = *op.mutable_choose();
+  *choose.mutable_logits() = Tensor(typed_, "");
+  *choose.mutable_experts() = Tensor(plain_, "dtype: DTYPE_I32 shape: 4 shape: 2");
+  *choose.mutable_weights() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 shape: 2 offset_bytes: 64");
+  auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto plain = std::get<kernels::ChooseOp>(converted->ops[0]);
+  EXPECT_FALSE(plain.bias || plain.renormalize);
+  EXPECT_EQ(plain.scores, kernels::RouterScores::kSoftmax);
+  EXPECT_EQ(plain.scale, 1) << "unset is 1";
+  EXPECT_EQ(plain.groups, 1) << "0 is 1";
+  EXPECT_EQ(plain.top_groups, 1);
+  EXPECT_EQ(plain.group_score, kernels::GroupScore::kMax);
+  *choose.mutable_bias() = Tensor(plain_, "dtype: DTYPE_F32 shape: 8 offset_bytes: 128");
+  choose.set_scores(v1::ROUTER_SCORES_SIGMOID);
+  choose.set_renormalize(true);
+  choose.set_scale(2.5f);
+  choose.set_groups(4);
+  choose.set_top_groups(3);
+  choose.set_group_score(v1::GROUP_SCORE_TOP2_SUM);
+  converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::ChooseOp>(converted->ops[0]);
+  EXPECT_EQ(full.logits.dtype, kernels::DType::kBF16);
+  EXPECT_EQ(full.experts.dtype, kernels::DType::kI32);
+  EXPECT_EQ(full.weights.offset_bytes, 64);
+  EXPECT_EQ(full.bias->offset_bytes, 128);
+  EXPECT_EQ(full.scores, kernels::RouterScores::kSigmoid);
+  EXPECT_TRUE(full.renormalize);
+  EXPECT_EQ(full.scale, 2.5f);
+  EXPECT_EQ(full.groups, 4);
+  EXPECT_EQ(full.top_groups, 3);
+  EXPECT_EQ(full.group_score, kernels::GroupScore::kTop2Sum);
+  choose.set_scale(0);
+  EXPECT_EQ(std::get<kernels::ChooseOp>(Convert(op)->ops[0]).scale, 0) << "0 differs from unset";
+  choose.set_scores(static_cast<v1::RouterScores>(9));
+  EXPECT_THAT(std::string(Convert(op).status().message()),
+              HasSubstr("ops[0].choose: scores 9 is not known here"));
+  choose.set_scores(v1::ROUTER_SCORES_SOFTMAX);
+  choose.set_group_score(static_cast<v1::GroupScore>(9));
+  EXPECT_THAT(std::string(Convert(op).status().message()),
+              HasSubstr("ops[0].choose: group_score 9 is not known here"));
+  choose.clear_weights();
+  EXPECT_THAT(std::string(Convert(op).status().message()),
+              HasSubstr("ops[0].choose.weights: missing"));
+}
+
 TEST_F(ConvertTest, TheGateOfAMatmulArrives) {
   v1::Op op;
   v1::Matmul& matmul = *op.mutable_matmul();

@@ -44,6 +44,23 @@ OpList& OpList::Add(const KGroupedMatmul& op) {
   return *this;
 }
 
+OpList& OpList::Add(const ChooseExperts& op) {
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kChooseFieldNumber);
+  using P = v1::Choose;
+  out.Add(P::kLogitsFieldNumber, "logits", op.logits);
+  out.Add(P::kBiasFieldNumber, "bias", op.bias);
+  out.Add(P::kExpertsFieldNumber, "experts", op.experts);
+  out.Add(P::kWeightsFieldNumber, "weights", op.weights);
+  out.Add(P::kScoresFieldNumber, static_cast<int64_t>(op.scores));
+  out.Add(P::kRenormalizeFieldNumber, int64_t{op.renormalize});
+  out.Add(P::kScaleFieldNumber, op.scale, 1);
+  out.Add(P::kGroupsFieldNumber, op.groups, 1);
+  out.Add(P::kTopGroupsFieldNumber, op.top_groups, 1);
+  out.Add(P::kGroupScoreFieldNumber, static_cast<int64_t>(op.group_score));
+  out.End(Check("choose", {out.checked()}));
+  return *this;
+}
+
 OpList& OpList::Add(const RouteRows& op) {
   internal::OpWriter out(wire_.ForWriting(), v1::Op::kRouteFieldNumber);
   using P = v1::Route;

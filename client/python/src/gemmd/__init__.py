@@ -45,7 +45,7 @@ from gemmd.errors import (
     Unavailable,
     Unimplemented,
 )
-from gemmd.grouped import combine, grouped_matmul, k_grouped_matmul, route
+from gemmd.grouped import choose, combine, grouped_matmul, k_grouped_matmul, route
 from gemmd.linear import Linear
 from gemmd.loads import Loaded
 from gemmd.mlp import MLP
@@ -91,8 +91,9 @@ __all__ = [
     "NotFound", "Op", "OpReport", "Operand", "OutOfRange", "PermissionDenied", "Plan",
     "PrecisionWarning", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
     "Result", "Retry", "Sequential", "Session", "SharedArray", "Tensor", "Tls", "Transfer",
-    "Unauthenticated", "Unavailable", "Unimplemented", "adopt", "as_dtype", "bfloat16", "combine",
-    "compile", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "gated",
+    "Unauthenticated", "Unavailable", "Unimplemented", "adopt", "as_dtype", "bfloat16", "choose",
+    "combine", "compile", "connect", "convert", "copy", "fill", "float16", "float32",
+    "float8_e4m3fn", "float8_e5m2", "gated",
     "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "normalize", "quantize",
     "read", "route", "write",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Ops for mixtures of experts: rows to their experts, grouped matmuls, and weighted sums of rows.
+"""Ops for mixtures of experts: their choice, rows to them, grouped matmuls, weighted sums of rows.
 
 A whole layer is one program:
 
+    choose(logits, ids, weights)
     route(ids, offsets, rows, positions)
     quantize(x, a, rows=rows)
     grouped_matmul(a, gate_up, offsets, h, gate=Gate("silu"))
@@ -34,6 +35,17 @@ GROUP_LAYOUTS: dict[str, int] = {
     "counts": pb.GROUP_LAYOUT_COUNTS,
     "row_ids": pb.GROUP_LAYOUT_ROW_IDS,
     "ends": pb.GROUP_LAYOUT_ENDS,
+}
+
+RouterScores = Literal["softmax", "sigmoid"]
+ROUTER_SCORES: dict[str, int] = {
+    "softmax": pb.ROUTER_SCORES_SOFTMAX,
+    "sigmoid": pb.ROUTER_SCORES_SIGMOID,
+}
+GroupScore = Literal["max", "top2_sum"]
+GROUP_SCORES: dict[str, int] = {
+    "max": pb.GROUP_SCORE_MAX,
+    "top2_sum": pb.GROUP_SCORE_TOP2_SUM,
 }
 
 
@@ -169,6 +181,72 @@ def k_grouped_matmul(
         kernel=kernel,
     )
     return Op("k_grouped_matmul", pb.Op(k_grouped_matmul=message), (a_, b_, numbers, d_, c_))
+
+
+def choose(
+    logits: TensorLike,
+    experts: TensorLike,
+    weights: TensorLike,
+    *,
+    bias: TensorLike | None = None,
+    scores: RouterScores = "softmax",
+    renormalize: bool = True,
+    scale: float = 1.0,
+    groups: int = 1,
+    top_groups: int = 1,
+    group_score: GroupScore = "max",
+) -> Op:
+    """Each token's experts and their weights from a router's logits, in float32.
+
+    s = softmax(logits) or sigmoid(logits). The experts of the largest s + bias are chosen, of equal
+    ones the first, and stand in falling order. A NaN is not chosen, and counts nowhere. Where fewer
+    than top_k experts may be chosen, the rest are -1 with weight 0.
+
+    Parameters
+    ----------
+    logits : tensor [tokens, experts], float32, bfloat16 or float16
+        1 to 512 experts.
+    experts : tensor [tokens, top_k], int32
+        Written, for `route`; top_k from 1 to 32, and at most experts.
+    weights : tensor [tokens, top_k], float32
+        Written, for `combine`: s of each expert.
+    bias : tensor [experts], float32, optional
+        For the choice alone: weights do not have it.
+    scores : {"softmax", "sigmoid"}
+    renormalize : bool
+        Divide a token's weights by their sum + 1e-20.
+    scale : float
+        Weights are multiplied by it, last of all. Finite, above 0.
+    groups : int
+        Experts are so many groups of neighbours, all of one size.
+    top_groups : int
+        Only experts of so many groups, those of the largest scores, may be chosen. They have top_k
+        experts at least.
+    group_score : {"max", "top2_sum"}
+        The largest s + bias of a group's experts, or the sum of the two largest.
+
+    Raises
+    ------
+    ValueError
+        A word of `scores` or `group_score` does not exist. What does not fit together ends the run
+        with InvalidArgument.
+    """
+    logits_, experts_, weights_ = as_tensor(logits), as_tensor(experts), as_tensor(weights)
+    bias_ = None if bias is None else as_tensor(bias)
+    factor = words.number("scale", scale)
+    message = pb.Choose(
+        logits=logits_.message,
+        bias=None if bias_ is None else bias_.message,
+        experts=experts_.message,
+        weights=weights_.message,
+        scores=words.chosen("scores", scores, ROUTER_SCORES),  # type: ignore[arg-type]
+        renormalize=renormalize,
+        scale=None if factor == 1.0 else factor,
+        groups=words.whole("groups", groups),
+        top_groups=words.whole("top_groups", top_groups),
+        group_score=words.chosen("group_score", group_score, GROUP_SCORES),  # type: ignore[arg-type]
+    )
+    return Op("choose", pb.Op(choose=message), (logits_, bias_, experts_, weights_))
 
 
 def route(ids: TensorLike, offsets: TensorLike, rows: TensorLike, positions: TensorLike) -> Op:

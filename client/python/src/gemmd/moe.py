@@ -159,8 +159,13 @@ class MoE(Pair):
             An expert that does not exist, of a torch tensor; an array raises ValueError.
         """
         torch = interop.torch_of(x)
-        taken = interop.as_numpy if torch is None else torch.as_tensor
-        x, experts, weights = taken(x), taken(experts), taken(weights)
+        if torch is None:
+            x, experts, weights = map(interop.as_numpy, (x, experts, weights))
+        else:  # what is one already is no call more, in a graph of the compiler's
+            x, experts, weights = (
+                one if isinstance(one, torch.Tensor) else torch.as_tensor(one)
+                for one in (x, experts, weights)
+            )
         if len(x.shape) != 2 or x.shape[1] != self.hidden:
             raise ValueError(f"x has shape {tuple(x.shape)}, [tokens, {self.hidden}] is needed")
         top_k = self._top_k_of(experts)

@@ -280,6 +280,7 @@ EMPTY = {
         gemmd.convert(t(m, n), t(m, n, dtype=kind)),
         gemmd.quantize(t(m, n), t.e4m3(m, n)),
         gemmd.gated(t(m, 2 * n), t.e4m3(m, n)),
+        gemmd.choose(t(m, 8), t(m, 2, dtype="i32"), t(m, 2)),
         gemmd.combine(t(2, n), t(m, 2, dtype="i32"), t(m, 2), t(m, n)),
         gemmd.combine(t(m + 1, n), t(2, 0, dtype="i32"), t(2, 0), t(2, n)),
         gemmd.route(

@@ -12,6 +12,55 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 
+def _ranked(values: np.ndarray, count: int) -> np.ndarray:
+    """Places of the largest along the last axis, of equal ones the first; -1 where NaN is left."""
+    last = np.where(np.isnan(values), np.inf, -values)
+    # A NaN comes behind -inf, which is as large here.
+    order = np.lexsort((last, np.isnan(values)), axis=-1)[..., :count]
+    return np.where(np.isnan(np.take_along_axis(values, order, -1)), -1, order)
+
+
+def _in_top_groups(c: np.ndarray, op: pb.Choose) -> np.ndarray:
+    """c, with NaN for experts of groups that may not be chosen from."""
+    tokens, experts = c.shape
+    by_group = c.reshape(tokens, op.groups, experts // op.groups)
+    falling = -np.sort(-by_group, axis=-1)  # NaN behind all others
+    of_group = falling[..., 0]
+    if op.group_score == pb.GROUP_SCORE_TOP2_SUM:
+        second = falling[..., 1]
+        of_group = of_group + np.where(np.isnan(second), 0, second)
+    taken = _ranked(of_group, op.top_groups or 1)
+    kept = (taken[..., None] == np.arange(op.groups)).any(axis=1)
+    return np.where(kept[..., None], by_group, np.nan).reshape(c.shape)
+
+
+def choose(machine: Machine, op: pb.Choose) -> None:
+    from .machine import Refused
+
+    logits = machine.view(op.logits).astype(np.float32)
+    chosen, weights = machine.view(op.experts), machine.view(op.weights)
+    experts, top_k = logits.shape[1], chosen.shape[1]
+    if not 1 <= top_k <= min(experts, 32):
+        raise Refused("INVALID_ARGUMENT", f"top_k={top_k} of {experts} experts", "INVALID")
+    if experts % (op.groups or 1) or (op.top_groups or 1) > (op.groups or 1):
+        raise Refused("INVALID_ARGUMENT", f"groups={op.groups} of {experts} experts", "INVALID")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if op.scores == pb.ROUTER_SCORES_SIGMOID:
+            s = 1 / (1 + np.exp(-logits))
+        else:
+            m = np.fmax.reduce(logits, axis=1, keepdims=True)
+            e = np.where(logits == m, np.float32(1), np.exp(logits - m))
+            s = e / np.nansum(e, axis=1, keepdims=True)
+    c = s + machine.view(op.bias) if op.HasField("bias") else s
+    if op.groups > 1:
+        c = _in_top_groups(c, op)
+    chosen[...] = _ranked(c, top_k)
+    taken = np.where(chosen < 0, 0, np.take_along_axis(s, np.maximum(chosen, 0), 1))
+    if op.renormalize:
+        taken = taken / (taken.sum(axis=1, keepdims=True) + np.float32(1e-20))
+    weights[...] = taken * (op.scale if op.HasField("scale") else 1.0)
+
+
 def route(machine: Machine, op: pb.Route) -> None:
     from .machine import Refused
 

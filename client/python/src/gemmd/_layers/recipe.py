@@ -7,7 +7,7 @@ lies and in which form: those that FP8 matmuls alone take are written quantised 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ import numpy as np
 from gemmd import ops
 from gemmd._layers.forward import Forward, Way
 from gemmd._layers.linear_step import Weights, quantized_bytes, quantized_in
+from gemmd._layers.moe_step import MoeStep
+from gemmd._layers.routed import Chosen, Router
 from gemmd._memory.layout import padded
 from gemmd.handle import Handle
 from gemmd.norms import normalize
@@ -104,7 +106,24 @@ class Norm:
         )
 
 
-Value = Given | Slice | Product | Sum | Normed
+@dataclass(frozen=True)
+class Logits:
+    """What a router makes of a value, in float32. `Mixed` alone takes it."""
+
+    of: int
+    router: int
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The sum of a token's experts' results for a value, by the weights that logits give them."""
+
+    of: int
+    logits: int
+    experts: int
+
+
+Value = Given | Slice | Product | Sum | Normed | Logits | Mixed
 Form = Literal["plain"] | Granularity
 
 
@@ -118,18 +137,26 @@ class Recipe:
     norms : tuple of Norm
     outputs : tuple of int
         The values that the result's columns are, one behind the other.
+    routers : tuple of Router
+    experts : tuple of Chosen
     """
 
     values: tuple[Value, ...]
     weights: tuple[Weights, ...]
     norms: tuple[Norm, ...]
     outputs: tuple[int, ...]
+    routers: tuple[Router, ...] = ()
+    experts: tuple[Chosen, ...] = ()
 
     def width(self, value: int) -> int:
         made = self.values[value]
         if isinstance(made, Product):
             n = self.weights[made.weights].n
             return n // 2 if made.gated else n
+        if isinstance(made, Logits):
+            return self.routers[made.router].experts
+        if isinstance(made, Mixed):
+            return self.experts[made.experts].down.n
         return self.width(made.of) if isinstance(made, Sum | Normed) else made.columns
 
     @property
@@ -139,6 +166,21 @@ class Recipe:
     @property
     def out_features(self) -> int:
         return sum(self.width(one) for one in self.outputs)
+
+    def of_routed(self) -> Recipe:
+        """One that ends with what experts are chosen for: its first outputs."""
+        routed = dict.fromkeys(one.of for one in self.values if isinstance(one, Mixed))
+        cut = replace(self, values=self.values[: max(routed) + 1], outputs=tuple(routed))
+        loose = [value for value in range(len(cut.values)) if cut._is_loose(value)]
+        return replace(cut, outputs=(*routed, *loose))
+
+    def _is_loose(self, value: int) -> bool:
+        """Whether it is made, and nobody reads it."""
+        made = self.values[value]
+        if isinstance(made, Given | Slice | Logits):
+            return False
+        made_by_norm = isinstance(made, Sum) and self.norm_of(value) is not None
+        return not made_by_norm and not self.forms[value]
 
     def output_at(self, value: int) -> int:
         """The first of its columns in the result."""
@@ -162,7 +204,9 @@ class Recipe:
             elif isinstance(made, Sum):
                 found[made.of].add("plain")
                 found[made.plus].add("plain")
-            elif isinstance(made, Slice) or (isinstance(made, Normed) and not self.sums_up(value)):
+            elif isinstance(made, Slice | Logits | Mixed):
+                found[made.of].add("plain")
+            elif isinstance(made, Normed) and not self.sums_up(value):
                 found[made.of].add("plain")
         return found
 
@@ -227,6 +271,14 @@ class BlockStep(Forward):
     def columns(self) -> int:
         return self.recipe.in_features
 
+    @property
+    def filler(self) -> int | None:  # type: ignore[override]
+        """Rows that a call lacks are NaN where experts are chosen: NaN chooses none."""
+        return 0xFF if self.recipe.experts else None
+
+    def moe_step(self, made: Mixed) -> MoeStep:
+        return self.recipe.experts[made.experts].step(self.m, self.in_dtype, self.way)
+
     def _plain_bytes(self, columns: int) -> int:
         return padded(self.m * columns * self.in_dtype.itemsize)
 
@@ -245,13 +297,21 @@ class BlockStep(Forward):
             yield ("x",), self._plain_bytes(self.columns)
         for value, made in enumerate(recipe.values):
             width = recipe.width(value)
-            own = not isinstance(made, Given | Slice) and not self._is_in_result(value)
+            own = not isinstance(made, Given | Slice | Logits) and not self._is_in_result(value)
             if own and recipe.forms[value] and not recipe.is_written_quantized(value):
                 yield (value, "plain"), self._plain_bytes(width)
             if isinstance(made, Sum) and recipe.norm_of(value) is None:
                 yield (value, "unused"), self._plain_bytes(width)
             if isinstance(made, Product) and made.gated and not recipe.fuses(made):
                 yield (value, "product"), self._plain_bytes(2 * width)
+            if isinstance(made, Logits):
+                yield (value, "logits"), padded(4 * self.m * width)
+                router = recipe.routers[made.router]
+                if router.dtype != self.in_dtype:
+                    yield (value, "x"), padded(self.m * router.columns * router.dtype.itemsize)
+            if isinstance(made, Mixed):
+                for what, nbytes in recipe.experts[made.experts].rooms(self.moe_step(made)):
+                    yield (value, what), nbytes
             for form in recipe.forms[value] - {"plain"}:
                 assert isinstance(form, Granularity)
                 yield (value, form), quantized_bytes((self.m, width), form)
@@ -281,7 +341,8 @@ class _Writing:
     Attributes
     ----------
     weights : tuple of Handle
-        The matrices', and behind them that of the norms' vectors, if there are any.
+        The matrices', those of each layer of experts, and behind them that of what a block keeps
+        beside, if there is any.
     """
 
     def __init__(
@@ -293,7 +354,11 @@ class _Writing:
         d: Tensor,
     ) -> None:
         self.step, self.recipe = step, step.recipe
-        self.weights = weights
+        count = len(self.recipe.weights)
+        of_experts = weights[count : count + 2 * len(self.recipe.experts)]
+        self.weights = weights[:count]
+        self.experts = list(zip(of_experts[::2], of_experts[1::2], strict=True))
+        self.constants = next(iter(weights[count + len(of_experts) :]), None)
         self.scratch, self.d = scratch, d
         self.ops = list[Op]()
         if isinstance(x, tuple):
@@ -315,6 +380,10 @@ class _Writing:
                 self._sum(value, made)
             elif isinstance(made, Normed) and not recipe.sums_up(value):
                 self.ops.append(self._norm(value, self._plain(made.of)))
+            elif isinstance(made, Logits):
+                self._choose_by(value, made)
+            elif isinstance(made, Mixed):
+                self._mix(value, made)
             for form in recipe.forms[value] - {"plain"}:
                 if not recipe.is_written_quantized(value):
                     self.ops.append(ops.quantize(self._plain(value), self._room(value, form)))
@@ -347,8 +416,37 @@ class _Writing:
     def _norm(self, value: int, src: Tensor, *summed: Tensor | None) -> Op:
         made = self.recipe.values[value]
         assert isinstance(made, Normed)
-        vectors = self.weights[-1] if len(self.weights) > len(self.recipe.weights) else None
-        return self.recipe.norms[made.norm].op(src, self._target(value), vectors, *summed)
+        norm = self.recipe.norms[made.norm]
+        return norm.op(src, self._target(value), self.constants, *summed)
+
+    def _choose_by(self, value: int, made: Logits) -> None:
+        assert self.constants is not None
+        router, x = self.recipe.routers[made.router], self._plain(made.of)
+        at, widened = self.step._places[0].get((value, "x")), None
+        if at is not None:
+            widened = self.scratch.tensor(
+                (self.step.m, router.columns), router.dtype, offset_bytes=at
+            )
+        self.ops += router.program(x, widened, self._logits(value), self.constants)
+
+    def _mix(self, value: int, made: Mixed) -> None:
+        places = self.step._places[0]
+        here = {key[1]: at for key, at in places.items() if key[0] == value}
+        self.ops += self.recipe.experts[made.experts].program(
+            self.step.moe_step(made),
+            self._plain(made.of),
+            self._logits(made.logits),
+            self.experts[made.experts],
+            self.constants,
+            self.scratch,
+            here,
+            self._plain(value),
+        )
+
+    def _logits(self, value: int) -> Tensor:
+        shape = self.step.m, self.recipe.width(value)
+        at = self.step._places[0][value, "logits"]
+        return self.scratch.tensor(shape, "f32", offset_bytes=at)
 
     def _sum(self, value: int, made: Sum) -> None:
         """Kept where somebody else than its norm reads it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 TOLD = ("dtype", "device", "shape", "ndim", "is_cuda", "requires_grad")
 
 

@@ -25,30 +25,31 @@ class ByParameters:
     inputs : sequence
         Those of the first call.
     make : function of a GraphModule and inputs
+        What runs, and which other inputs it is for, too: buffers, say, of which it has read values.
     """
 
     def __init__(
         self,
         graph_module: GraphModule,
         inputs: Sequence[Any],
-        make: Callable[[GraphModule, Sequence[Any]], Run],
+        make: Callable[[GraphModule, Sequence[Any]], tuple[Run, Sequence[int]]],
     ) -> None:
         self._graph_module = graph_module
         self._make = make
         self._places = [at for at, one in enumerate(inputs) if isinstance(one, torch.nn.Parameter)]
-        self._made = list[tuple[list[Any], Run]]()
+        self._made = list[tuple[list[int], list[Any], Run]]()
         self._make_for(inputs)
 
     def __call__(self, *inputs: Any) -> Any:
-        given = [inputs[at] for at in self._places]
-        for parameters, run in self._made:
-            if all(map(is_, parameters, given)):
+        for places, own, run in self._made:
+            if all(map(is_, own, map(inputs.__getitem__, places))):
                 return run(*inputs)
         return self._make_for(inputs)(*inputs)
 
     def _make_for(self, inputs: Sequence[Any]) -> Run:
-        run = self._make(_copied(self._graph_module), inputs)
-        self._made.append(([inputs[at] for at in self._places], run))
+        run, more = self._make(_copied(self._graph_module), inputs)
+        places = [*self._places, *more]
+        self._made.append((places, [inputs[at] for at in places], run))
         return run
 
 

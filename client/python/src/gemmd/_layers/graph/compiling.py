@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 
@@ -18,19 +19,21 @@ from gemmd._layers.block import Block
 from gemmd._layers.chain import by_scale, random_rows
 from gemmd._layers.graph.by_parameters import ByParameters
 from gemmd._layers.graph.einsums import spell_einsums
+from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
 from gemmd._layers.graph.reading import Reading, parameters_of
-from gemmd._layers.graph.regions import regions_of
+from gemmd._layers.graph.regions import Region, regions_of
 from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
 from gemmd._layers.graph.spelling import spell
 from gemmd._layers.graph.writes import Writes
 from gemmd._layers.graph.written import Matrix, Written
 from gemmd._layers.layer import Layer
 from gemmd._layers.likes import fp8_linears
-from gemmd._layers.linear_step import Weights, float_bytes
+from gemmd._layers.linear_step import Weights
 from gemmd._layers.shadow import shadow
+from gemmd._memory import interop
 from gemmd._memory.layout import padded
 from gemmd.buffer import Buffer
 from gemmd.resident import Quantize, all_or_none, obtain
@@ -76,6 +79,7 @@ class Compiling:
         read = self.shadow_of(model)
         self._naming = Naming(read, name)
         self._parameters = {id(one): one for one in read.parameters()}  # alive, or ids come again
+        self._buffers = {id(one): one for one in read.buffers()}
         self.blocks = list[Block]()
         self.left = [f"{path}: {why}" for path, why in self._experts.left.items()]
         self.graphs = 0
@@ -103,25 +107,25 @@ class Compiling:
         for module in self._stand_ins:
             put(self._experts.spots, {module: module})
 
-    def _rewritten(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
-        """With calls of blocks in it, for the parameters among those inputs."""
+    def _rewritten(
+        self, graph_module: GraphModule, inputs: Any
+    ) -> tuple[Callable[..., Any], list[int]]:
+        """With calls of blocks in it, for the parameters among those inputs, and which others."""
         with torch.no_grad():
             graph = graph_module.graph
             unspelt = spell(graph, self._least)
             spell_einsums(graph, parameters_of(graph_module, inputs), self._least)
             say_masks(graph, as_op=self._rest != "eager")
-            reading = Reading(graph_module, inputs)
+            reading = Reading(graph_module, inputs, self._buffers)
             self._parameters.update((id(one), one) for one in reading.parameters)
             for weight, why in unspelt:
                 self._leave(reading, (reading.constant(weight),), why)
-            for one in reading.choosers:
-                why = "it chooses experts; rounded weights would choose others"
-                self._leave(reading, (one.weight,), why)
             regions = regions_of(reading)
             writes = Writes(
                 reading.graph, reading.order, {x for one in regions for x in one.nodes()}
             )
             made = [(one, self._made(reading, writes, one)) for one in map(Written, regions)]
+            self._leave_choosers(reading, made)
             now = dict[Node, Node]()  # what stands where an output did
             for written, block in made:
                 if block is not None:
@@ -132,11 +136,11 @@ class Compiling:
         graph_module.recompile()
         if self._rest == "eager":
             forward: Callable[..., Any] = graph_module.forward
-            return forward
+            return forward, reading.read_of
         compiled: Callable[..., Any] = torch._dynamo.lookup_backend(self._rest)(
             graph_module, inputs
         )
-        return compiled
+        return compiled, reading.read_of
 
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:
         """A region's block; None if the region is left alone."""
@@ -144,6 +148,16 @@ class Compiling:
         if why:
             self._leave(reading, written.region.weights, why)
         return block
+
+    def _leave_choosers(
+        self, reading: Reading, made: Iterable[tuple[Written, Block | None]]
+    ) -> None:
+        """Those that no block multiplies."""
+        within = {node for one, block in made if block is not None for node in one.region.nodes()}
+        for one in reading.choosers:
+            if one.root not in within:
+                why = "it chooses experts; rounded weights would choose others"
+                self._leave(reading, (one.weight,), why)
 
     def _leave(self, reading: Reading, weights: Iterable[Any], why: str) -> None:
         told = f"{self._naming.shown(reading, weights)}: {why}"
@@ -194,7 +208,7 @@ class Compiling:
             reading.origin(t) for one in written.region.found for t in (one.weight, one.bias)
         )
         kind = None if self._quantize else sample(written.region.outputs[0]).dtype
-        return written.recipe([]), kind, *origins
+        return written.recipe([]), kind, *map(id, written.experts), *origins
 
     def _new_block(self, reading: Reading, written: Written) -> tuple[Block, bool]:
         """The region's, and whether weights of it were published before."""
@@ -205,9 +219,13 @@ class Compiling:
             weights = [Weights.of(one) for one in held]
             for one, matrix in zip(weights, written.matrices, strict=True):
                 self._check(reading, one, matrix)
-            if written.vectors_bytes:
-                held.append(self._vectors(written, held[0].device))
-            block = Block(self._session, written.recipe(weights), tuple(held))
+            matrices, constants = tuple(held), None
+            if written.constants:
+                device = matrices[0].device if matrices else written.experts[0].device
+                constants = self._constants(written, device)
+                held.append(constants)
+            experts = tuple(written.experts)
+            block = Block(self._session, written.recipe(weights), matrices, experts, constants)
         return block, len(sent) < len(written.matrices)
 
     def _obtain(self, reading: Reading, matrix: Matrix, sent: list[Matrix]) -> Buffer:
@@ -243,16 +261,15 @@ class Compiling:
                 reason="OTHER_WEIGHT",
             )
 
-    def _vectors(self, written: Written, device: str) -> Buffer:
-        """The norms' weights and biases."""
-        buffer = self._session.create_buffer(written.vectors_bytes, label="norms", device=device)
+    def _constants(self, written: Written, device: str) -> Buffer:
+        """What a block keeps beside its weights."""
+        size = written.constants_bytes
+        buffer = self._session.create_buffer(size, label="norms", device=device)
         at = 0
-        for one in written.norms:
-            for vector in (one.weight, one.bias):
-                if vector is not None:
-                    given = float_bytes(vector.detach())
-                    self._session._mover.upload(buffer, given, at)
-                    at += padded(len(given))
+        for one in written.constants:
+            given = interop.as_numpy(one.contiguous()).reshape(-1).view(np.uint8)
+            self._session._mover.upload(buffer, given.data, at)
+            at += padded(given.nbytes)
         return buffer
 
     def _off(self, reading: Reading, written: Written, block: Block) -> float:
@@ -264,7 +281,16 @@ class Compiling:
         x = torch.cat(given, -1)
         values = dict(zip(region.inputs, given, strict=True))  # which some of the nodes write to
         views = {node for node, one in reading.found.items() if one.kind == "view"}
-        for node in sorted(region.nodes(), key=lambda node: reading.order[node]):
+        mixed = {one.root: one for one in region.found if one.kind == "experts"}
+        chosen = dict[Node, tuple[Any, Any]]()
+        if mixed:
+            for one, rows in zip(mixed.values(), block.routed(x), strict=True):
+                chosen[one.root] = _chosen(region, one, rows)
+        choosing = {node for one in mixed.values() for node in one.nodes - {one.root}}
+        for node in sorted(region.nodes() - choosing, key=lambda node: reading.order[node]):
+            if node in mixed:
+                values[node] = _mixed(mixed[node], values, chosen[node])
+                continue
             for one in node.all_input_nodes:
                 if one not in values:
                     values[one] = reading.constant(one)
@@ -274,12 +300,32 @@ class Compiling:
                 cast = is_product_call(node)
                 values[node] = evaluate(node, _in_type_of(node, values) if cast else values)
         got = block.run(x, copied=True)
-        most = bound(x, block.weights, len(block.weights))
+        of_experts = [held for one in written.experts for held in one.weights]
+        weights = (*block.weights, *of_experts)
+        most = bound(x, weights, len(weights))
         offs = [
             differs(by_scale(values[node]), by_scale(got[..., columns]), most)
             for node, columns in written.columns.items()
         ]
         return max((one for one in offs if one is not None), default=0.0)
+
+
+def _chosen(region: Region, one: Found, x: Any) -> tuple[Any, Any]:
+    """The experts and weights that a block chooses for rows of its own: what FP8 has rounded in front
+    of a router would have torch choose others.
+    """
+    assert one.choice is not None
+    router = next(other for other in region.found if other.root is one.inputs[1])
+    logits = x.float() @ router.weight.float().T
+    if router.bias is not None:
+        logits = logits + router.bias.float()
+    return one.choice.of(logits, None if one.bias is None else one.bias.float())
+
+
+def _mixed(one: Found, values: dict[Node, Any], chosen: tuple[Any, Any]) -> Any:
+    """What a layer of experts gives."""
+    assert one.layer is not None
+    return one.layer.route(values[one.inputs[0]], *chosen, copied=True)
 
 
 def _in_type_of(product: Node, values: dict[Node, Any]) -> dict[Node, Any]:

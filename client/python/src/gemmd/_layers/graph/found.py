@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch.fx import Node
 
+from gemmd._layers.choice import Choice
 from gemmd.ops import Activation
 
-Kind = Literal["linear", "norm", "activation", "gate", "add", "view"]
+if TYPE_CHECKING:
+    from gemmd.moe import MoE
+
+Kind = Literal["linear", "norm", "activation", "gate", "add", "view", "router", "experts"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Found:
         Whose result it is.
     inputs : tuple of Node
         The tensors that it is made of: x; of a gate gate and up, or the product that has both; of "add"
-        what a block makes, and the other.
+        what a block makes, and the other; of "experts" x and the router's logits.
     nodes : frozenset of Node
         All that it stands for.
     """
@@ -36,3 +40,5 @@ class Found:
     centered: bool = False
     epsilon: float = 0.0
     alpha: float = 1.0  # SiLU's factor
+    layer: MoE | None = None  # of experts
+    choice: Choice | None = None

@@ -24,6 +24,19 @@ def sample(node: Node) -> Any:
     return found if isinstance(found, torch.Tensor) else None
 
 
+def number(node: Node) -> int | None:
+    """What a node is that stands for an extent, or is made of some; None if it is something else."""
+    return hint(node.meta.get("example_value", node.meta.get("val")))
+
+
+def hint(extent: Any) -> int | None:
+    """An extent, which may be a symbol: what it is now. The graph then still serves others."""
+    if isinstance(extent, torch.SymInt):
+        found = extent.node.hint
+        return None if found is None else int(found)
+    return extent if type(extent) is int else None
+
+
 def evaluate(node: Node, values: dict[Node, Any]) -> Any:
     """The result of a node."""
     args, kwargs = map_arg((node.args, node.kwargs), lambda one: values[one])

@@ -126,7 +126,7 @@ def add(reading: Reading, node: Node) -> Found | None:
     """A product, or what is made of one, plus something else of its shape."""
     if node.target not in ADDS:
         return None
-    made: dict[str, list[Found]] = {"linear": [], "add": [], "norm": []}
+    made: dict[str, list[Found]] = {"linear": [], "add": [], "norm": [], "experts": []}
     for one, other in either_way(node):
         if not isinstance(other, Node) or not isinstance(one, Node) or one is other:
             continue

@@ -6,19 +6,20 @@ What torch computes of parameters alone counts as a parameter.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from gemmd._layers.graph import norms, pointwise, products, views
+from gemmd._layers.graph import norms, pointwise, products, routers, views
 from gemmd._layers.graph.casts import say_casts
 from gemmd._layers.graph.choosers import choosers
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import evaluate, sample
 from gemmd._layers.graph.nothing import drop_nothings
+from gemmd._layers.graph.writes import is_write
 
 
 class Reading:
@@ -30,6 +31,8 @@ class Reading:
         As torch's compiler hands it to a backend.
     inputs : sequence
         What its placeholders stand for.
+    buffers : set of int
+        The model's, by id.
 
     Attributes
     ----------
@@ -37,10 +40,16 @@ class Reading:
         By root.
     choosers : list of Found
         Products that are not among them, because they choose experts.
+    read_of : list of int
+        Which of the inputs are buffers whose values were read.
     """
 
-    def __init__(self, graph_module: GraphModule, inputs: Any) -> None:
+    def __init__(
+        self, graph_module: GraphModule, inputs: Any, buffers: Container[int] = ()
+    ) -> None:
         self.graph = graph_module.graph
+        self._inputs, self._buffers = list(inputs), buffers
+        self.read_of = list[int]()
         drop_nothings(self.graph)
         self._constants = dict[Node, Any]()
         self._origins = dict[int, Hashable]()
@@ -59,6 +68,18 @@ class Reading:
         for one in self.choosers:
             for node in one.nodes:
                 self.found.pop(node, None)
+        for pair in routers.mixtures(self):
+            self.found.update({one.root: one for one in pair})
+
+    def buffer(self, node: Node) -> Any:
+        """The buffer that a node stands for, if the graph does not write to it."""
+        if node.op != "placeholder" or any(map(is_write, node.users)):
+            return None
+        at = [one for one in self.graph.nodes if one.op == "placeholder"].index(node)
+        if id(self._inputs[at]) not in self._buffers:
+            return None
+        self.read_of.append(at)
+        return self._known(self._inputs[at], id(self._inputs[at]))
 
     def _find_constants(self) -> None:
         for node in self.graph.nodes:

@@ -7,6 +7,7 @@ level can run at once: nothing that lies between two of its nodes is of another.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from torch.fx import Node
 
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.reading import Reading
+
+_TAKES_ROWS = ("linear", "norm", "view", "router", "experts")
 
 
 @dataclass(frozen=True)
@@ -39,19 +42,22 @@ class Region:
 
     @property
     def elements(self) -> int:
-        return sum(one.numel() for one in self.weights)
+        """Of its products and experts."""
+        layers = [one.layer for one in self.found if one.layer is not None]
+        counts = [math.prod(held.shape) for layer in layers for held in layer.weights]
+        return sum([*counts, *(int(one.numel()) for one in self.weights)])
 
     def nodes(self) -> set[Node]:
         return {node for one in self.found for node in one.nodes}
 
 
 def regions_of(reading: Reading) -> list[Region]:
-    """In the graph's order. A region has one product at least."""
+    """In the graph's order. A region has one product, or experts, at least."""
     chosen = _fitting(reading, _claimed(reading))
     return [
         _region(reading, found)
         for found in _connected(reading, chosen)
-        if any(one.kind == "linear" for one in found)
+        if any(one.kind in ("linear", "experts") for one in found)
     ]
 
 
@@ -84,7 +90,9 @@ def _the_other_way(one: Found, owners: dict[Node, Found]) -> Iterator[Found]:
     """A sum of two products, of which one may be another region's."""
     other = owners.get(one.inputs[-1])
     if one.kind == "add" and other is not None and other.root is one.inputs[1]:
-        if other.kind in ("norm", "add") or (other.kind == "linear" and len(other.root.users) == 1):
+        if other.kind in ("norm", "add", "experts") or (
+            other.kind == "linear" and len(other.root.users) == 1
+        ):
             yield replace(one, inputs=one.inputs[::-1])
 
 
@@ -100,14 +108,19 @@ def _levels(reading: Reading, owners: dict[Node, Found]) -> dict[Node, int]:
 
 def _fits(one: Found, owners: dict[Node, Found], level: dict[Node, int]) -> bool:
     here = level[one.root]
-    if any(level[node] != here for node in one.nodes):
+    # What a choice makes of buffers alone is there before.
+    if one.kind != "experts" and any(level[node] != here for node in one.nodes):
         return False
     if one.kind == "linear":
         return True
+    users = (user for user in one.root.users if user in owners and level[user] == here)
+    if one.kind == "router":
+        return any(owners[user].kind == "experts" for user in users)
+    if one.kind == "experts":
+        return one.inputs[1] in owners and level[one.inputs[1]] == here
     if one.kind in ("norm", "view"):
         makers = one.inputs[0] in owners and level[one.inputs[0]] == here
-        users = (user for user in one.root.users if user in owners and level[user] == here)
-        return makers or any(owners[user].kind in ("linear", "norm", "view") for user in users)
+        return makers or any(owners[user].kind in _TAKES_ROWS for user in users)
     if one.kind == "add" and not any(  # torch's own sum takes no longer then
         user in owners and level[user] == here for user in one.root.users
     ):

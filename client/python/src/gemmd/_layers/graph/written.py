@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
+from gemmd import dtypes
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.nodes import sample
 from gemmd._layers.graph.regions import Region
 from gemmd._layers.linear_step import Weights
-from gemmd._layers.recipe import Given, Norm, Normed, Product, Recipe, Slice, Sum, Value
+from gemmd._layers.recipe import (
+    Given,
+    Logits,
+    Mixed,
+    Norm,
+    Normed,
+    Product,
+    Recipe,
+    Slice,
+    Sum,
+    Value,
+)
+from gemmd._layers.routed import Chosen, Router
 from gemmd._memory.layout import padded
 from gemmd.ops import Activation
+
+if TYPE_CHECKING:
+    from gemmd.moe import MoE
 
 _NOT_YET = -1  # a slice that nobody took so far
 
@@ -52,10 +68,12 @@ class Written:
     Attributes
     ----------
     matrices : list of Matrix
-    norms : list of Found
-        Whose vectors lie one behind the other in the block's own buffer.
-    vectors_bytes : int
+    constants : list of tensors
+        The norms' vectors and what routers have, one behind the other in the block's own buffer: a
+        router's weight in its type, all else float32.
+    constants_bytes : int
         Of that buffer.
+    experts : list of MoE
     columns : dict of Node to slice
         Of each output in the result.
     """
@@ -63,11 +81,14 @@ class Written:
     def __init__(self, region: Region) -> None:
         self.region = region
         self.matrices = list[Matrix]()
-        self.norms = list[Found]()
-        self.vectors_bytes = 0
+        self.constants = list[Any]()
+        self.constants_bytes = 0
+        self.experts: list[MoE] = []
         self._values = list[Value]()
         self._of = dict[Node, int]()
         self._norms = list[Norm]()
+        self._routers = list[Router]()
+        self._chosen = list[Chosen]()
         self._whole = dict[Node, tuple[int, int]]()  # of products that are made at once
         self._takers = {
             product: one
@@ -84,7 +105,8 @@ class Written:
             first += columns
         write = {
             "linear": self._linear, "activation": self._activate, "gate": self._gate,
-            "add": self._sum, "norm": self._norm, "view": self._alias,
+            "add": self._sum, "norm": self._norm, "view": self._alias, "router": self._router,
+            "experts": self._mix,
         }  # fmt: skip
         for one in region.found:
             write[one.kind](one)
@@ -93,7 +115,14 @@ class Written:
         self._place_outputs()
 
     def recipe(self, weights: list[Weights]) -> Recipe:
-        return Recipe(tuple(self._values), tuple(weights), tuple(self._norms), tuple(self._outputs))
+        return Recipe(
+            tuple(self._values),
+            tuple(weights),
+            tuple(self._norms),
+            tuple(self._outputs),
+            tuple(self._routers),
+            tuple(self._chosen),
+        )
 
     def _add(self, value: Value) -> int:
         self._values.append(value)
@@ -167,14 +196,39 @@ class Written:
 
     def _norm(self, one: Found) -> None:
         columns = int(sample(one.root).shape[-1])
-        places: list[int | None] = [None, None]
-        for which, vector in enumerate((one.weight, one.bias)):
-            if vector is not None:
-                places[which] = self.vectors_bytes
-                self.vectors_bytes += padded(4 * columns)
-        self.norms.append(one)
+        places = self._kept(one.weight), self._kept(one.bias)
         self._norms.append(Norm(columns, one.centered, one.epsilon, *places))
         self._of[one.root] = self._add(Normed(self._value(one.inputs[0]), len(self._norms) - 1))
+
+    def _kept(self, vector: Any) -> int | None:
+        """Where it lies among the constants, in float32; None if there is none."""
+        if vector is None:
+            return None
+        return self._placed(vector.detach().float())
+
+    def _placed(self, constant: Any) -> int:
+        at = self.constants_bytes
+        self.constants.append(constant)
+        self.constants_bytes += padded(constant.numel() * constant.element_size())
+        return at
+
+    def _router(self, one: Found) -> None:
+        weight = one.weight.detach()
+        dtype = dtypes.as_dtype(weight.dtype)
+        at = self._placed(weight)
+        experts, columns = map(int, weight.shape)
+        self._routers.append(Router(experts, columns, dtype, at, self._kept(one.bias)))
+        made = Logits(self._value(one.inputs[0]), len(self._routers) - 1)
+        self._of[one.root] = self._add(made)
+
+    def _mix(self, one: Found) -> None:
+        assert one.layer is not None and one.choice is not None
+        self.experts.append(one.layer)
+        gate_up, down = one.layer.weights
+        bias_at = self._kept(one.bias)
+        self._chosen.append(Chosen(gate_up, down, one.layer._gate, one.choice, bias_at))
+        x, logits = (self._value(node) for node in one.inputs)
+        self._of[one.root] = self._add(Mixed(x, logits, len(self._chosen) - 1))
 
     def _place_outputs(self) -> None:
         """Each value once, however many nodes have it."""
@@ -193,4 +247,8 @@ class Written:
         if isinstance(made, Product):
             n = self.matrices[made.weights].shape[0]
             return n // 2 if made.gated else n
+        if isinstance(made, Mixed):
+            return self._chosen[made.experts].down.n
+        if isinstance(made, Logits):
+            return self._routers[made.router].experts
         return self._width(made.of) if isinstance(made, Sum | Normed) else made.columns
