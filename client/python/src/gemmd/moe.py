@@ -123,6 +123,11 @@ class MoE(Pair):
         """Of the rows that this thread sends, routing included."""
         return int(self._called.columns)
 
+    @property
+    def variant(self) -> int:
+        """As `Layer.variant`: a token's experts."""
+        return int(self._called.top_k)
+
     @overload  # type: ignore[override]
     def __call__(self, x: npt.NDArray[Any], experts: Any, weights: Any) -> Array: ...
     @overload

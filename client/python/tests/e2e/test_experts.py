@@ -55,6 +55,26 @@ def test_weights_apart_by_the_host(session):
     assert relative_error(model.experts(x, weights, experts), wanted) < FP8
 
 
+@pytest.mark.usefixtures("shared_gpu")
+def test_as_many_rows_with_more_experts_each_on_a_gpu(session):
+    count, hidden, inner = 8, 256, 128
+    gate_up = torch.randn(count, 2 * inner, hidden) / 16
+    down = torch.randn(count, hidden, inner) / 11
+    moe = gemmd.MoE(session, gate_up, down)
+    x = torch.randn(8, hidden, device="cuda", dtype=torch.bfloat16)
+    for top in (2, 1, 4, 2):
+        experts = torch.rand(8, count, device="cuda").argsort(1)[:, :top]
+        weights = torch.rand(8, top, device="cuda")
+        wanted = moe.route(x.cpu(), experts.cpu(), weights.cpu())
+        for _ in range(2):
+            assert relative_error(moe.route(x, experts, weights).cpu(), wanted) < 0.02
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = moe.route(x, experts, weights)
+        graph.replay()
+        assert relative_error(y.cpu(), wanted) < 0.02
+
+
 @pytest.mark.parametrize("rest", ["eager", "inductor"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("shared_gpu")

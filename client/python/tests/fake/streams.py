@@ -423,6 +423,22 @@ def test_a_session_that_is_dropped_with_its_layers_goes_at_once() -> None:
             gc.enable()
 
 
+def test_calls_of_another_variant_have_a_slot_of_their_own() -> None:
+    """Of a layer whose calls differ in more than rows and type, as a mixture's do in top_k."""
+
+    class Varied(gemmd.Linear):
+        variant = 0
+
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, _, linear):
+        linear.__class__ = Varied
+        x = FakeTensor(np.ones((2, 40), "f4"))
+        for Varied.variant in (0, 1, 0):
+            linear.run(x)
+        torch.streams[0].settle()
+        assert len(linear._local._gpu_calls) == 2
+
+
 def main() -> int:
     for name, test in list(globals().items()):
         if name.startswith("test_"):

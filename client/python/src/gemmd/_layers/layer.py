@@ -117,6 +117,11 @@ class Layer(Unpickled):
         """Of a row, on its way to the server."""
         return self.in_features
 
+    @property
+    def variant(self) -> int:
+        """What a call's step depends on beside its rows and their type."""
+        return 0
+
     def program(
         self,
         step: Forward,

@@ -52,9 +52,9 @@ class LocalCalls(Seats):
         self._features = layer.out_features
         self._host: list[Place] = []
         self._captured: dict[int, Place] = {}  # for graphs, by the GPU's ordinal here
-        # By the plan's rows, x's dtype and GPU, and the lane.
-        self._gpu_calls: dict[tuple[int, Any, int, int], GpuCall] = {}
-        self._warm: set[tuple[int, Any]] = set()  # rows and dtypes that were called
+        # By the plan's rows, x's dtype and GPU, the lane, and the layer's variant.
+        self._gpu_calls: dict[tuple[int, Any, int, int, int], GpuCall] = {}
+        self._warm: set[tuple[int, Any, int]] = set()  # rows, dtypes and variants that were called
         # Those that `again` knows: by x's shape, dtype and GPU, and the stream.
         self._known: dict[tuple[Any, Any, int, int], Known] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring
@@ -357,14 +357,14 @@ class LocalCalls(Seats):
         return True
 
     def _call_of(self, dtype: Any, m: int, device: int, lane: int) -> GpuCall:
-        rows = rows_.planned(m)
-        if lane == GRAPHS and (rows, dtype) not in self._warm:
+        rows, variant = rows_.planned(m), self._alive().variant
+        if lane == GRAPHS and (rows, dtype, variant) not in self._warm:
             raise errors.FailedPrecondition(
                 f"a graph is being captured and {self._alive()!r} was not called with {m} rows of"
                 f" {dtype} before: call it once with that many first",
                 reason="NOT_WARM",
             )
-        call = self._gpu_calls.get((rows, dtype, device, lane))
+        call = self._gpu_calls.get((rows, dtype, device, lane, variant))
         if call is None or not call.seat.alive:
             call = self._prepare(dtype, rows, device, lane)
         return call
@@ -383,8 +383,9 @@ class LocalCalls(Seats):
         else:
             place = self._shared_place(step, device, lane)
             seat = self._seat(place, step, True)
-        self._warm.add((rows, dtype))
-        key = rows, dtype, device, lane
+        variant = self._alive().variant
+        self._warm.add((rows, dtype, variant))
+        key = rows, dtype, device, lane, variant
         before = self._gpu_calls.get(key)
         call = GpuCall(place, seat, step)
         if before is not None and before.place is place:  # its first seat was given up
