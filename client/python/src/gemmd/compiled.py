@@ -137,8 +137,9 @@ def compile(
     products. Under autocast blocks multiply in its type; norms and sums, which are float32's then, stay
     torch's.
 
-    Modules of experts, as `gemmd.adopt` finds them, are layers of experts, made at once and beside
-    the blocks. What chooses experts stays torch's.
+    Modules of experts, as `gemmd.adopt` finds them, are layers of experts, made at once. Where they
+    are chosen from a router's logits as `gemmd.choose` does it, router and experts are parts of a block;
+    the router is not rounded. What chooses in another way stays torch's.
 
     Parameters
     ----------
