@@ -439,6 +439,13 @@ def test_calls_of_another_variant_have_a_slot_of_their_own() -> None:
         assert len(linear._local._gpu_calls) == 2
 
 
+def test_a_plan_serves_layers_whose_weights_are_as_many_buffers() -> None:
+    one, two, three = (SimpleNamespace(buffer_id=name) for name in (b"1", b"2", b"3"))
+    plan = memory.SharedPlan(SimpleNamespace(), (one, one, two))
+    assert plan.serves((three, three, one)) and plan.serves((one, one, one))
+    assert not plan.serves((one, three, two))
+
+
 def main() -> int:
     for name, test in list(globals().items()):
         if name.startswith("test_"):

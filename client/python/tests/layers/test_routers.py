@@ -66,6 +66,18 @@ class Biased(Routed):
         return experts, F.softmax(values, dim=1, dtype=values.dtype)
 
 
+class Typed(Routed):
+    """As Granite: shares of those chosen, in float32, and then in x's type."""
+
+    def logits(self, x):
+        self.like = x
+        return self.gate(x).float()
+
+    def choose(self, logits):
+        values, experts = logits.topk(TOP, dim=-1)
+        return experts, torch.softmax(values, dim=-1).type_as(self.like)
+
+
 class Grouped(Routed):
     """As DeepSeek-V3: logits in float32, sigmoids, a correction, the best groups, and a factor."""
 
@@ -162,7 +174,7 @@ def usual_error(got, wanted):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", [Mixture, Shares, Biased, Grouped, Limited, Shared])
+@pytest.mark.parametrize("kind", [Mixture, Shares, Biased, Typed, Grouped, Limited, Shared])
 def test_a_mixture_goes_along_with_what_is_around_it(session, kind, dtype):
     model = layers_of(kind).to(dtype)
     with gemmd.compile(model, session, min_elements=0) as fast:

@@ -23,4 +23,4 @@ def test_layers_queue_their_work_on_streams():
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok test_") == 16
+    assert done.stdout.count("ok test_") == 17

@@ -114,6 +114,12 @@ class SharedPlan:
         self.weights = weights
         self.users = 1
 
+    def serves(self, weights: tuple[Buffer, ...]) -> bool:
+        """Whether those that are one buffer there are one of these, too: what is rebound is buffers."""
+        pairs = zip(self.weights, weights, strict=True)
+        made_of = {(old.buffer_id, new.buffer_id) for old, new in pairs}
+        return len(made_of) == len({one.buffer_id for one in self.weights})
+
     def rebound_to(self, weights: tuple[Buffer, ...]) -> Rebind:
         pairs = zip(self.weights, weights, strict=True)
         return {old: new for old, new in pairs if old.buffer_id != new.buffer_id}

@@ -84,11 +84,16 @@ class Seats:
             program: list[Op] = layer.program(step, io or memory.io, memory.scratch, result)
             return self._in_room(giver, lambda: self._session.plan(program, "layer"))
 
-        rebind: Rebind = {}
+        shared: SharedPlan | None = None
         if memory in self._gpu and result is None:
             shared = self._neighbours.take_plan(
                 memory, step, lambda: SharedPlan(made(), layer.held)
             )
+            if not shared.serves(layer.held):
+                self._neighbours.give_plan(memory, step)
+                shared = None
+        rebind: Rebind = {}
+        if shared is not None:
             plan, rebind = shared.plan, shared.rebound_to(layer.held)
             # Of nothing that has the seat: a cycle would keep a session that is dropped.
             drop: Callable[[], None] = partial(self._neighbours.give_plan, memory, step)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gemmd._layers.graph.reading import Reading
 
 _ROUTED = (torch.ops.gemmd.routed, torch.ops.gemmd.routed.default)
+_OF_ANOTHERS_TYPE = ("type_as", "to")  # methods: of a second tensor they take the type alone
 _ROWS = 16  # of logits that are tried, where the graph does not say how many there are
 _MOST_GROUPS = 64
 _CODES = 512  # of bfloat16 from 1/4 to 4
@@ -67,8 +68,13 @@ def _product_behind(reading: Reading, ends: tuple[Any, ...], between: set[Node])
             if node.op not in ("call_function", "call_method"):
                 return None
             between.add(node)
-            todo += [*node.all_input_nodes, *filter(is_write, node.users)]
+            todo += [*_made_of(node), *filter(is_write, node.users)]
     return choosing[found.pop()] if len(found) == 1 else None
+
+
+def _made_of(node: Node) -> list[Node]:
+    """Those whose values it is made of."""
+    return node.all_input_nodes[: 1 if node.target in _OF_ANOTHERS_TYPE else None]
 
 
 def _given(reading: Reading, node: Node) -> Any:
@@ -177,7 +183,7 @@ def _numbers(nodes: frozenset[Node]) -> set[int]:
 
 def _around(nodes: frozenset[Node]) -> dict[Node, None]:
     """What they are made of, beside one another, in the graph's order."""
-    given = (one for node in nodes for one in node.all_input_nodes)
+    given = (one for node in nodes for one in _made_of(node))
     return dict.fromkeys(one for one in given if one not in nodes)
 
 
@@ -205,6 +211,8 @@ def _evaluated(
         for one in node.all_input_nodes:
             if one not in values and (given := _given(reading, one)) is not None:
                 values[one] = given
+            elif one not in values and one not in _made_of(node):
+                values[one] = sample(one).new_empty(0, device=logits.device)
         try:
             values[node] = evaluate(node, values)
         except Exception:  # it counts on another number of rows, say
