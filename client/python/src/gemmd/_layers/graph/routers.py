@@ -74,7 +74,8 @@ def _product_behind(reading: Reading, ends: tuple[Any, ...], between: set[Node])
 
 def _made_of(node: Node) -> list[Node]:
     """Those whose values it is made of."""
-    return node.all_input_nodes[: 1 if node.target in _OF_ANOTHERS_TYPE else None]
+    sources: list[Node] = node.all_input_nodes
+    return sources[:1] if node.target in _OF_ANOTHERS_TYPE else sources
 
 
 def _given(reading: Reading, node: Node) -> Any:
