@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gemmd import dtypes, ops, resident, words
 from gemmd._layers import linear_step
+from gemmd._layers.choice import MOST_TOP, Choice
 from gemmd._layers.forward import Way
 from gemmd._layers.layer import check_result
 from gemmd._layers.linear_step import Quantize
@@ -25,6 +26,7 @@ from gemmd._layers.moe_step import (
 from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
 from gemmd.buffer import Buffer
+from gemmd.grouped import GroupScore, RouterScores
 from gemmd.ops import Gate
 from gemmd.result import Array
 
@@ -124,9 +126,9 @@ class MoE(Pair):
         return int(self._called.columns)
 
     @property
-    def variant(self) -> int:
-        """As `Layer.variant`: a token's experts."""
-        return int(self._called.top_k)
+    def variant(self) -> Hashable:
+        """As `Layer.variant`: a token's experts, and who chooses them."""
+        return self._called.top_k, self._called.choice
 
     @overload  # type: ignore[override]
     def __call__(self, x: npt.NDArray[Any], experts: Any, weights: Any) -> Array: ...
@@ -190,18 +192,37 @@ class MoE(Pair):
             return traced.route(x, experts, weights)
         if torch is None:
             check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
+        self._called.top_k, self._called.choice = top_k, None
         dtype = self.dtype_for(linear_step.activations(x))
-        columns = packed_columns(self.hidden, top_k, dtype)
-        self._called.columns, self._called.top_k = columns, top_k
         if torch is None:
-            return self.run(packed(x, experts, weights, dtype, columns), copied)
+            words_of = experts.astype("i4"), weights.astype("f4")
+            return self._packed(dtype, 2 * top_k, copied, x, *words_of)
+        return self._by_torch(dtype, 2 * top_k, copied, x, as_words(experts, x), weights.float())
+
+    def _packed(
+        self, dtype: np.dtype[Any], words: int, copied: bool, x: Any, *behind: npt.NDArray[Any]
+    ) -> Any:
+        """The result for arrays side by side: x, then so many words of 4 bytes for each token."""
+        self._called.columns = packed_columns(self.hidden, words, dtype)
+        return self.run(packed(x, behind, dtype, self._called.columns), copied)
+
+    def _by_torch(
+        self, dtype: np.dtype[Any], words: int, copied: bool, x: Any, *behind: Any
+    ) -> Any:
+        """The same for tensors, on x's device."""
         from gemmd._layers import torch_ops
 
-        parts = parts_by_torch(x, experts, weights, dtype)
+        torch = interop.torch_module()
+        columns = self._called.columns = packed_columns(self.hidden, words, dtype)
+        values = x.detach().to(getattr(torch, dtype.name))
+        parts = [values]
+        for one in behind:
+            kind = torch.float32 if one.is_floating_point() else torch.int32
+            parts.append(one.detach().to(values.device, kind).contiguous())
         y = self.captured(parts)
         if y is None:
-            y = self.run(packed_by_torch(*parts, columns), copied)
-        return torch_ops.refusing(y, x, weights)
+            y = self.run(packed_by_torch(parts, columns), copied)
+        return torch_ops.refusing(y, x, *(one for one in behind if one.is_floating_point()))
 
     def _top_k_of(self, experts: Any) -> int:
         if self.top_k is not None or len(experts.shape) != 2:
@@ -212,31 +233,79 @@ class MoE(Pair):
         self._check_top_k(top_k)
         return top_k
 
-    def from_logits(self, x: Any, logits: Any, *, renormalize: bool = True) -> Any:
-        """`route` to the `top_k` experts of the largest of softmax(logits), [tokens, experts].
+    def from_logits(
+        self,
+        x: Any,
+        logits: Any,
+        *,
+        renormalize: bool = True,
+        scores: RouterScores = "softmax",
+        scale: float = 1.0,
+        groups: int = 1,
+        top_groups: int = 1,
+        group_score: GroupScore = "max",
+    ) -> Any:
+        """`route` to the `top_k` experts of the largest scores of logits [tokens, experts], by these as
+        weights. The server chooses, in the same call: `gemmd.choose` says what else may be given.
 
-        Their shares are the weights, brought to a sum of 1 with `renormalize`. Chosen by this
-        process, from an array or a torch tensor, where that lies.
+        Raises
+        ------
+        ValueError
+            The layer was made without `top_k`, logits are not [tokens, experts], or a word does not
+            exist.
+        InvalidArgument
+            Groups that do not fit the experts.
         """
         if self.top_k is None:
             raise ValueError("the layer was made without top_k, by which logits choose experts")
-        count = self.weights[0].experts
-        torch = interop.torch_of(logits)
-        shape = tuple(logits.shape) if torch else np.shape(logits)
+        words.check("scores", scores, get_args(RouterScores))
+        words.check("group_score", group_score, get_args(GroupScore))
+        choice = Choice(
+            self.top_k, scores, renormalize, words.number("scale", scale),
+            words.whole("groups", groups), words.whole("top_groups", top_groups), group_score,
+        )  # fmt: skip
+        return self.by_choice(x, logits, choice)
+
+    def by_choice(self, x: Any, logits: Any, choice: Choice) -> Any:
+        """`from_logits`, where how is a `Choice`."""
+        torch, count = interop.torch_of(x), self.weights[0].experts
+        if torch is None:
+            x, logits = interop.as_numpy(x), interop.as_numpy(logits)
+        else:
+            x, logits = (
+                one if isinstance(one, torch.Tensor) else torch.as_tensor(one)
+                for one in (x, logits)
+            )
+        if len(x.shape) != 2 or x.shape[1] != self.hidden:
+            raise ValueError(f"x has shape {tuple(x.shape)}, [tokens, {self.hidden}] is needed")
+        shape = tuple(logits.shape)
         if len(shape) != 2 or shape[1] != count:
             raise ValueError(f"logits has shape {shape}, [tokens, {count}] is needed")
+        if shape[0] != x.shape[0]:
+            raise ValueError(
+                f"logits has shape {shape}, x {tuple(x.shape)}: one row a token is needed"
+            )
+        traced = self._traced
+        if (
+            torch is not None
+            and traced is not None
+            and (traced.is_compiling() or traced.sees(x) or traced.sees(logits))
+        ):
+            return self.route(x, *choice.of(logits))
+        if choice.top_k > MOST_TOP:
+            chosen = choice.of(interop.torch_module().as_tensor(logits))
+            return self.route(x, *(chosen if torch else map(interop.as_numpy, chosen)))
+        self._called.top_k, self._called.choice = choice.top_k, choice
+        dtype = self.dtype_for(linear_step.activations(x))
         if torch is None:
-            experts, weights = top_of(interop.as_numpy(logits), self.top_k)
-        else:
-            weights, experts = logits.float().softmax(-1).topk(self.top_k)
-        if renormalize:
-            weights = weights / weights.sum(-1, keepdims=True)
-        return self.route(x, experts, weights)
+            return self._packed(dtype, count, False, x, logits.astype("f4"))
+        return self._by_torch(dtype, count, False, x, logits.float())
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MoeStep:
         """As `Layer.step`."""
-        top_k = self._called.top_k
-        return MoeStep(*self.weights, top_k, m, dtype, self.result_dtype(dtype), self._gate, way)
+        top_k, choice = self._called.top_k, self._called.choice
+        result = self.result_dtype(dtype)
+        return MoeStep(*self.weights, top_k, m, dtype, result, self._gate, way, choice)
 
     def __repr__(self) -> str:
         named = f' "{self.name}"' if self.name else ""
@@ -245,15 +314,6 @@ class MoE(Pair):
         shape = f"{gate_up.k} -> {gate_up.experts} x {down.k} -> {down.n}{top}"
         kind = f"{gate_up.shown}, {self._gate.activation}"
         return f"MoE{named}({shape}, {kind}, {self._way()})"
-
-
-def top_of(logits: npt.NDArray[Any], top_k: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Experts and their shares of softmax(logits), the largest first."""
-    shifted = logits.astype(np.float32) - logits.max(-1, keepdims=True)
-    shares = np.exp(shifted)
-    shares /= shares.sum(-1, keepdims=True)
-    experts = np.argsort(-shares, axis=-1, kind="stable")[:, :top_k]
-    return experts, np.take_along_axis(shares, experts, -1)
 
 
 def is_whole(array: Any) -> bool:
@@ -274,41 +334,41 @@ def check_experts_of(experts: npt.NDArray[Any], count: int) -> None:
 
 
 def packed(
-    x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], columns: int
+    x: Any, behind: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any], columns: int
 ) -> npt.NDArray[Any]:
-    """Rows as `MoeStep` reads them."""
+    """Rows as `MoeStep` reads them: x, and arrays of 4-byte words."""
     values = np.asarray(interop.as_numpy(x)).astype(dtype)
     rows = np.zeros((values.shape[0], columns), dtype)
     rows[:, : values.shape[1]] = values
     at = choices_at(values.shape[1], dtype) // 4
-    for given, kind in ((experts, np.int32), (weights, np.float32)):
-        part = np.asarray(interop.as_numpy(given))
-        rows.view(kind)[:, at : at + part.shape[1]] = part
-        at += part.shape[1]
+    for given in behind:
+        kind = np.int32 if np.issubdtype(given.dtype, np.integer) else np.float32
+        rows.view(kind)[:, at : at + given.shape[1]] = given
+        at += given.shape[1]
     return rows
 
 
-def parts_by_torch(
-    x: Any, experts: Any, weights: Any, dtype: np.dtype[Any]
-) -> tuple[Any, Any, Any]:
-    """x, experts and weights as `MoeStep` reads them, on x's device."""
-    torch = interop.torch_module()
-    values = x.detach().to(getattr(torch, dtype.name))
-    chosen = experts.to(values.device)
+def as_words(experts: Any, x: Any) -> Any:
+    """A tensor of experts on x's device, in int32."""
+    torch, chosen = interop.torch_module(), experts.to(x.device)
     if chosen.dtype is torch.int64:  # what int32 lacks is no expert
         chosen = chosen.clamp(-2, 2**31 - 1)
-    shares = weights.detach().to(values.device, torch.float32)
-    return values, chosen.to(torch.int32).contiguous(), shares.contiguous()
+    return chosen.to(torch.int32)
 
 
-def packed_by_torch(x: Any, experts: Any, weights: Any, columns: int) -> Any:
-    """The same side by side, as rows."""
+def packed_by_torch(parts: Sequence[Any], columns: int) -> Any:
+    """The same of tensors: x, and words behind it."""
+    x, *behind = parts
     gap = choices_at(x.shape[1], dtypes.as_dtype(x.dtype)) // x.element_size() - x.shape[1]
-    parts = [x, x.new_zeros((len(x), gap)), experts.view(x.dtype), weights.view(x.dtype)]
-    padding = columns - sum(part.shape[1] for part in parts)
+    rows = [
+        x,
+        *((x.new_zeros((len(x), gap)),) if gap else ()),
+        *(one.view(x.dtype) for one in behind),
+    ]
+    padding = columns - sum(part.shape[1] for part in rows)
     if padding:
-        parts.append(x.new_zeros((len(x), padding)))
-    return interop.torch_module().cat(parts, 1)
+        rows.append(x.new_zeros((len(x), padding)))
+    return interop.torch_module().cat(rows, 1)
 
 
 def unpublished(

@@ -75,6 +75,28 @@ def test_as_many_rows_with_more_experts_each_on_a_gpu(session):
         assert relative_error(y.cpu(), wanted) < 0.02
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.usefixtures("shared_gpu")
+def test_logits_choose_on_a_gpu_in_a_graph_too(session, dtype):
+    count, hidden, inner = 32, 256, 128
+    gate_up = torch.randn(count, 2 * inner, hidden) / 16
+    moe = gemmd.MoE(session, gate_up, torch.randn(count, hidden, inner) / 11, top_k=4)
+    for scores in ("softmax", "sigmoid"):
+        options = {"scores": scores, "groups": 4, "top_groups": 2, "group_score": "top2_sum"}
+        for rows in (1, 13, 200):
+            x = torch.randn(rows, hidden, device="cuda", dtype=dtype)
+            logits = torch.randn(rows, count, device="cuda", dtype=dtype)
+            wanted = moe.from_logits(x.cpu(), logits.cpu(), **options)
+            for _ in range(2):
+                got = moe.from_logits(x, logits, **options).cpu()
+                assert relative_error(got, wanted) < 0.02
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = moe.from_logits(x, logits, **options)
+            graph.replay()
+            assert relative_error(y.cpu(), wanted) < 0.02
+
+
 @pytest.mark.parametrize("rest", ["eager", "inductor"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("shared_gpu")

@@ -138,6 +138,31 @@ def test_logits_choose_the_largest_shares(session, weights, random):
         assert relative_error(y, exact(x, experts, factors, *weights)) < 0.15
 
 
+def test_logits_choose_within_groups_by_scaled_sigmoids(session, weights, random):
+    moe = gemmd.MoE(session, *weights, top_k=1)
+    x = random.standard_normal((6, HIDDEN), "f4")
+    logits = random.standard_normal((6, EXPERTS), "f4")
+    experts = logits.argmax(1)[:, None]
+    shares = 2.5 / (1 + np.exp(-np.take_along_axis(logits, experts, 1)))
+    options = {"renormalize": False, "scores": "sigmoid", "scale": 2.5}
+    y = moe.from_logits(x, logits, groups=EXPERTS, top_groups=2, **options)
+    assert relative_error(y, exact(x, experts, shares, *weights)) < 0.15
+    assert np.array_equal(y, moe.from_logits(x, logits, **options))
+    with pytest.raises(ValueError, match="scores"):
+        moe.from_logits(x, logits, scores="cosine")
+    with pytest.raises(ValueError, match="one row a token"):
+        moe.from_logits(x[:2], logits)
+
+
+def test_calls_with_choices_and_with_logits_take_turns(session, weights, routed, random):
+    moe = gemmd.MoE(session, *weights, top_k=TOP)
+    x, given = random.standard_normal((3, HIDDEN), "f4"), routed(3)
+    logits = random.standard_normal((3, EXPERTS), "f4")
+    first = moe(x, *given), moe.from_logits(x, logits)
+    again = moe(x, *given), moe.from_logits(x, logits)
+    assert all(np.array_equal(one, two) for one, two in zip(first, again, strict=True))
+
+
 def test_workers_share_both_weights_by_one_name(session, weights, routed, random):
     first = gemmd.MoE(session, *weights, top_k=TOP, name="moe/0")
     second = gemmd.MoE(session, name="moe/0", top_k=TOP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, overload
 
@@ -118,9 +118,9 @@ class Layer(Unpickled):
         return self.in_features
 
     @property
-    def variant(self) -> int:
+    def variant(self) -> Hashable:
         """What a call's step depends on beside its rows and their type."""
-        return 0
+        return None
 
     def program(
         self,

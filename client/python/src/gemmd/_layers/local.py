@@ -14,7 +14,7 @@ results are in memory of the compiler's pool.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +53,8 @@ class LocalCalls(Seats):
         self._host: list[Place] = []
         self._captured: dict[int, Place] = {}  # for graphs, by the GPU's ordinal here
         # By the plan's rows, x's dtype and GPU, the lane, and the layer's variant.
-        self._gpu_calls: dict[tuple[int, Any, int, int, int], GpuCall] = {}
-        self._warm: set[tuple[int, Any, int]] = set()  # rows, dtypes and variants that were called
+        self._gpu_calls: dict[tuple[int, Any, int, int, Hashable], GpuCall] = {}
+        self._warm: set[tuple[int, Any, Hashable]] = set()  # rows, dtypes and variants that were called
         # Those that `again` knows: by x's shape, dtype and GPU, and the stream.
         self._known: dict[tuple[Any, Any, int, int], Known] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring

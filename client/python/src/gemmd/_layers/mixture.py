@@ -13,6 +13,7 @@ import torch
 
 from gemmd._layers.agreement import differs, exact
 from gemmd._layers.chain import by_scale, random_rows, takes_x_alone
+from gemmd._layers.choice import Choice
 from gemmd._layers.experts import by_each, holds_batched_experts, summed
 
 Scores = Literal["softmax", "sigmoid", "own", "all"]
@@ -75,16 +76,35 @@ class Mixture:
             weights = weights / weights.sum(-1, keepdim=True)
         return experts, weights
 
+    @property
+    def choice(self) -> Choice | None:
+        """What the server can do of it, given the logits."""
+        if self.weighs_x or self.scores not in ("softmax", "sigmoid"):
+            return None
+        return Choice(self.top_k, self.scores, self.renormalized)
+
     def told(self, module: Any, x: Any, rows: Any) -> Any:
         """What the router of a module returns; its own kind sees x as the module does."""
         router = getattr(module, self.router)
         return router(x if self.scores == "own" else rows)
 
-    def result(self, module: Any, x: Any, mixed: Callable[[Any, Any, Any], Any]) -> Any:
-        """The module's, where a function gives the experts' of tokens, experts and weights."""
+    def result(
+        self,
+        module: Any,
+        x: Any,
+        mixed: Callable[[Any, Any, Any], Any],
+        by_choice: Callable[[Any, Any, Choice], Any] | None = None,
+    ) -> Any:
+        """The module's, where a function gives the experts' of tokens, experts and weights; and maybe
+        another one of tokens, logits and a choice.
+        """
         rows = x.reshape(-1, x.shape[-1])
         told = self.told(module, x, rows)
-        y = self._weighed(rows, *self.routing(told), mixed)
+        choice = None if by_choice is None else self.choice
+        if by_choice is not None and choice is not None:
+            y = by_choice(rows, told, choice)
+        else:
+            y = self._weighed(rows, *self.routing(told), mixed)
         beside = self.beside(module, rows)
         y = y if beside is None else y + beside
         y = y if self.flat else y.view(*x.shape[:-1], -1)

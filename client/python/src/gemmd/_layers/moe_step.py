@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gemmd import dtypes, grouped, ops
+from gemmd._layers.choice import Choice
 from gemmd._layers.forward import Forward, Way
 from gemmd._layers.linear_step import Scaled, quantized_bytes, quantized_in, starts_of
 from gemmd._memory.layout import padded
@@ -22,7 +23,7 @@ from gemmd.tensor import Tensor
 _LABEL = "gemmd.MoE/1"
 _LABEL_BY_ROW = "gemmd.MoE.row/1"
 _BIAS = "+bias"
-_CHOICE_BYTES = 8  # of a token's choice: an int32 expert and a float32 weight
+_WORD_BYTES = 4  # of an int32 expert, a float32 weight or logit
 _ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
 
 
@@ -138,21 +139,22 @@ def are_by_row(scales: Sequence[int], shape: tuple[int, int, int]) -> bool:
 
 
 def choices_at(hidden: int, dtype: np.dtype[Any]) -> int:
-    """The byte of a token's row where its experts begin: they are of 4 bytes, and lie aligned."""
+    """The byte of a token's row where what is behind x begins: words of 4 bytes, which lie aligned."""
     return -(-hidden * dtype.itemsize // 4) * 4
 
 
-def packed_columns(hidden: int, top_k: int, dtype: np.dtype[Any]) -> int:
-    """Elements of a token's row: x, then its experts, then their weights, and padding."""
-    nbytes = choices_at(hidden, dtype) + top_k * _CHOICE_BYTES
+def packed_columns(hidden: int, words: int, dtype: np.dtype[Any]) -> int:
+    """Elements of a token's row: x, then so many words of 4 bytes, and padding."""
+    nbytes = choices_at(hidden, dtype) + words * _WORD_BYTES
     return -(-nbytes // _ROW_BYTES) * _ROW_BYTES // dtype.itemsize
 
 
 @dataclass(frozen=True)
 class MoeStep(Forward):
     """One forward pass over m tokens. `io` is [tokens | result]; a token's row is x [hidden], the
-    int32 experts [top_k] and their float32 weights [top_k], one behind the other. A graph's call
-    gives these three as tensors of their own.
+    int32 experts [top_k] and their float32 weights [top_k], one behind the other; or x and the
+    router's float32 logits [experts], of which the server chooses. A graph's call gives these as
+    tensors of their own.
     """
 
     gate_up: ExpertWeights
@@ -163,8 +165,9 @@ class MoeStep(Forward):
     out_dtype: np.dtype[Any]
     gate: Gate
     way: Way
+    choice: Choice | None = None
 
-    filler: ClassVar[int | None] = 0xFF  # experts of -1: else they would multiply what lies there
+    filler: ClassVar[int | None] = 0xFF  # experts of -1, or logits that choose none
 
     @property
     def n(self) -> int:
@@ -176,7 +179,12 @@ class MoeStep(Forward):
 
     @property
     def columns(self) -> int:
-        return packed_columns(self.gate_up.k, self.top_k, self.in_dtype)
+        return packed_columns(self.gate_up.k, self._words, self.in_dtype)
+
+    @property
+    def _words(self) -> int:
+        """Of a token, behind x."""
+        return 2 * self.top_k if self.choice is None else self.gate_up.experts
 
     @property
     def _expanded(self) -> np.dtype[Any]:
@@ -185,26 +193,30 @@ class MoeStep(Forward):
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Of offsets, rows, positions, x, h, the rows that are added up, and h before it is
-        quantised; the end.
+        """Of offsets, rows, positions, x, h, the rows that are added up, h before it is quantised,
+        and the chosen experts and weights; the end.
         """
         sizes = [4 * (self.gate_up.experts + 1), 4 * self.rows, 4 * self.rows]
         sizes += [one.room_bytes(self.rows) for one in (self.gate_up, self.down)]
         gated = self.rows * self.down.k * self.in_dtype.itemsize if self.down.by_row else 0
-        return starts_of([*sizes, self.rows * self.n * self._expanded.itemsize, gated])
+        chosen = 0 if self.choice is None else _WORD_BYTES * self.rows
+        expanded = self.rows * self.n * self._expanded.itemsize
+        return starts_of([*sizes, expanded, gated, chosen, chosen])
 
     @property
     def scratch_bytes(self) -> int:
         return self._starts[-1]
 
-    def _inputs(self, io: Handle) -> tuple[Tensor, Tensor, Tensor]:
-        """x, experts and weights of the tokens' rows."""
+    def _input(self, io: Handle) -> tuple[Tensor, ...]:
+        """x, experts and weights of the tokens' rows; or x and logits."""
         row_bytes = self.columns * self.in_dtype.itemsize
         x = self.x_of(io)[:, : self.gate_up.k]
         words = (self.m, row_bytes // 4)
         experts = io.tensor(words, "i32", offset_bytes=0)
         weights = io.tensor(words, "f32", offset_bytes=0)
         first = choices_at(self.gate_up.k, self.in_dtype) // 4
+        if self.choice is not None:
+            return x, weights[:, first : first + self._words]
         return (
             x,
             experts[:, first : first + self.top_k],
@@ -212,16 +224,25 @@ class MoeStep(Forward):
         )
 
     def part_dtypes(self, count: int) -> tuple[np.dtype[Any], ...]:
+        if self.choice is not None:
+            return self.in_dtype, np.dtype(np.float32)
         return self.in_dtype, np.dtype(np.int32), np.dtype(np.float32)
-
-    def _input(self, io: Handle) -> tuple[Tensor, ...]:
-        return self._inputs(io)
 
     def _compute(
         self, weights: tuple[Handle, Handle], x: tuple[Tensor, ...], scratch: Handle, d: Tensor
     ) -> list[Op]:
-        offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, gated_at, _ = self._starts
-        tokens, experts, factors = x
+        offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, gated_at, *chosen_at = (
+            self._starts
+        )
+        choosing = list[Op]()
+        if self.choice is None:
+            tokens, experts, factors = x
+        else:
+            tokens, logits = x
+            shape = self.m, self.top_k
+            experts = scratch.tensor(shape, "i32", offset_bytes=chosen_at[0])
+            factors = scratch.tensor(shape, "f32", offset_bytes=chosen_at[1])
+            choosing.append(self.choice.op(logits, experts, factors, None))
         offsets = scratch.tensor((self.gate_up.experts + 1,), "i32", offset_bytes=offsets_at)
         rows = scratch.tensor((self.rows,), "i32", offset_bytes=rows_at)
         positions = scratch.tensor((self.m, self.top_k), "i32", offset_bytes=positions_at)
@@ -237,6 +258,7 @@ class MoeStep(Forward):
             gated = Operand(scratch.tensor(shape, self.in_dtype, offset_bytes=gated_at))
             behind.append(ops.quantize(gated.values, h))
         return [
+            *choosing,
             grouped.route(experts, offsets, rows, positions),
             ops.quantize(tokens, a, rows=rows),
             grouped.grouped_matmul(a, up, offsets, gated, gate=self.gate, bias=biases[0]),

@@ -142,4 +142,6 @@ class MixtureModule(LayerModule):
             setattr(self, name, getattr(of, name))
 
     def called(self, x: Any) -> Any:
-        return self.mixture.result(self, x, self.layer.route)
+        # The compiler sees how experts are chosen, and puts that into a block.
+        by_choice = None if torch.compiler.is_compiling() else self.layer.by_choice
+        return self.mixture.result(self, x, self.layer.route, by_choice)

@@ -153,6 +153,6 @@ class MoE(AsyncLayer[gemmd.moe.MoE]):
     _kind = gemmd.moe.MoE
     _rings = False
 
-    async def from_logits(self, x: Any, logits: Any, *, renormalize: bool = True) -> Any:
+    async def from_logits(self, x: Any, logits: Any, **options: Any) -> Any:
         """As `gemmd.MoE.from_logits`."""
-        return await self._on_thread(self.layer.from_logits, x, logits, renormalize=renormalize)
+        return await self._on_thread(self.layer.from_logits, x, logits, **options)
