@@ -204,7 +204,7 @@ def _distinct(like: Any) -> Any:
 def _evaluated(
     reading: Reading, nodes: frozenset[Node], root: Node, logits: Any, ends: tuple[Node, Node]
 ) -> tuple[Any, Any] | None:
-    values: dict[Node, Any] = {root: logits}
+    values: dict[Node, Any] = {root: logits.clone()}  # which some of the nodes may write to
     wanted = set(ends)
     for node in sorted(nodes, key=lambda node: reading.order[node]):
         if node.target in _ROUTED:
