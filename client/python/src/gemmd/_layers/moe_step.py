@@ -229,8 +229,14 @@ class MoeStep(Forward):
         return self.in_dtype, np.dtype(np.int32), np.dtype(np.float32)
 
     def _compute(
-        self, weights: tuple[Handle, Handle], x: tuple[Tensor, ...], scratch: Handle, d: Tensor
+        self,
+        weights: tuple[Handle, Handle],
+        x: tuple[Tensor, ...],
+        scratch: Handle,
+        d: Tensor,
+        bias: Tensor | None = None,
     ) -> list[Op]:
+        """`bias`: of the choice."""
         offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, gated_at, *chosen_at = (
             self._starts
         )
@@ -242,7 +248,7 @@ class MoeStep(Forward):
             shape = self.m, self.top_k
             experts = scratch.tensor(shape, "i32", offset_bytes=chosen_at[0])
             factors = scratch.tensor(shape, "f32", offset_bytes=chosen_at[1])
-            choosing.append(self.choice.op(logits, experts, factors, None))
+            choosing.append(self.choice.op(logits, experts, factors, bias))
         offsets = scratch.tensor((self.gate_up.experts + 1,), "i32", offset_bytes=offsets_at)
         rows = scratch.tensor((self.rows,), "i32", offset_bytes=rows_at)
         positions = scratch.tensor((self.m, self.top_k), "i32", offset_bytes=positions_at)

@@ -17,7 +17,7 @@ from gemmd import ops
 from gemmd._layers.forward import Forward, Way
 from gemmd._layers.linear_step import Weights, quantized_bytes, quantized_in
 from gemmd._layers.moe_step import MoeStep
-from gemmd._layers.routed import Chosen, Router
+from gemmd._layers.routed import Behind, Chosen, Router
 from gemmd._memory.layout import padded
 from gemmd.handle import Handle
 from gemmd.norms import normalize
@@ -310,8 +310,7 @@ class BlockStep(Forward):
                 if router.dtype != self.in_dtype:
                     yield (value, "x"), padded(self.m * router.columns * router.dtype.itemsize)
             if isinstance(made, Mixed):
-                for what, nbytes in recipe.experts[made.experts].rooms(self.moe_step(made)):
-                    yield (value, what), nbytes
+                yield (value, "experts"), self.moe_step(made).scratch_bytes
             for form in recipe.forms[value] - {"plain"}:
                 assert isinstance(form, Granularity)
                 yield (value, form), quantized_bytes((self.m, width), form)
@@ -430,17 +429,13 @@ class _Writing:
         self.ops += router.program(x, widened, self._logits(value), self.constants)
 
     def _mix(self, value: int, made: Mixed) -> None:
-        places = self.step._places[0]
-        here = {key[1]: at for key, at in places.items() if key[0] == value}
-        self.ops += self.recipe.experts[made.experts].program(
-            self.step.moe_step(made),
-            self._plain(made.of),
-            self._logits(made.logits),
+        scratch: Any = Behind(self.scratch, self.step._places[0][value, "experts"])
+        self.ops += self.step.moe_step(made)._compute(
             self.experts[made.experts],
-            self.constants,
-            self.scratch,
-            here,
+            (self._plain(made.of), self._logits(made.logits)),
+            scratch,
             self._plain(value),
+            self.recipe.experts[made.experts].bias(self.constants),
         )
 
     def _logits(self, value: int) -> Tensor:

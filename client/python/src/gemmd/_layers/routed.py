@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from gemmd import ops
 from gemmd._layers.choice import Choice
 from gemmd._layers.forward import Way
 from gemmd._layers.moe_step import ExpertWeights, MoeStep
-from gemmd._memory.layout import padded
 from gemmd.handle import Handle
 from gemmd.ops import Gate, Op
 from gemmd.tensor import Tensor
@@ -61,41 +59,16 @@ class Chosen:
     bias_at: int | None
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MoeStep:
-        return MoeStep(self.gate_up, self.down, self.choice.top_k, m, dtype, dtype, self.gate, way)
+        top_k, gate = self.choice.top_k, self.gate
+        return MoeStep(self.gate_up, self.down, top_k, m, dtype, dtype, gate, way, self.choice)
 
-    def rooms(self, step: MoeStep) -> Iterator[tuple[str, int]]:
-        """What lies in scratch memory, and how many bytes each takes."""
-        yield "experts", padded(4 * step.rows)
-        yield "weights", padded(4 * step.rows)
-        yield "moe", step.scratch_bytes
-
-    def program(
-        self,
-        step: MoeStep,
-        x: Tensor,
-        logits: Tensor,
-        held: tuple[Handle, Handle],
-        constants: Handle | None,
-        scratch: Handle,
-        places: dict[str, int],
-        d: Tensor,
-    ) -> list[Op]:
-        """The ops, whose scratch memory begins at these places."""
-        shape = step.m, self.choice.top_k
-        experts = scratch.tensor(shape, "i32", offset_bytes=places["experts"])
-        weights = scratch.tensor(shape, "f32", offset_bytes=places["weights"])
-        bias = None
-        if self.bias_at is not None and constants is not None:
-            shape_of_bias = (self.gate_up.experts,)
-            bias = constants.tensor(shape_of_bias, "f32", offset_bytes=self.bias_at)
-        behind: Any = _Behind(scratch, places["moe"])
-        return [
-            self.choice.op(logits, experts, weights, bias),
-            *step._compute(held, (x, experts, weights), behind, d),
-        ]
+    def bias(self, constants: Handle | None) -> Tensor | None:
+        if self.bias_at is None or constants is None:
+            return None
+        return constants.tensor((self.gate_up.experts,), "f32", offset_bytes=self.bias_at)
 
 
-class _Behind:
+class Behind:
     """Memory behind a place in some other's, for who asks it for tensors."""
 
     def __init__(self, memory: Handle, at: int) -> None:
