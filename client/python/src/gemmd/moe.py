@@ -251,13 +251,17 @@ class MoE(Pair):
         Raises
         ------
         ValueError
-            The layer was made without `top_k`, logits are not [tokens, experts], or a word does not
-            exist.
+            The layer was made without `top_k` or with more than 32, logits are not [tokens, experts],
+            or a word does not exist.
         InvalidArgument
             Groups that do not fit the experts.
         """
         if self.top_k is None:
             raise ValueError("the layer was made without top_k, by which logits choose experts")
+        if self.top_k > MOST_TOP:
+            raise ValueError(
+                f"top_k={self.top_k}; the server chooses {MOST_TOP} at most: choose them, and call route"
+            )
         words.check("scores", scores, get_args(RouterScores))
         words.check("group_score", group_score, get_args(GroupScore))
         choice = Choice(
@@ -292,9 +296,6 @@ class MoE(Pair):
             and (traced.is_compiling() or traced.sees(x) or traced.sees(logits))
         ):
             return self.route(x, *choice.of(logits))
-        if choice.top_k > MOST_TOP:
-            chosen = choice.of(interop.torch_module().as_tensor(logits))
-            return self.route(x, *(chosen if torch else map(interop.as_numpy, chosen)))
         self._called.top_k, self._called.choice = choice.top_k, choice
         dtype = self.dtype_for(linear_step.activations(x))
         if torch is None:

@@ -154,6 +154,13 @@ def test_logits_choose_within_groups_by_scaled_sigmoids(session, weights, random
         moe.from_logits(x[:2], logits)
 
 
+def test_more_experts_than_the_server_chooses_are_refused(session, random):
+    gate_up = random.standard_normal((40, 16, 8), "f4")
+    moe = gemmd.MoE(session, gate_up, random.standard_normal((40, 8, 8), "f4"), top_k=33)
+    with pytest.raises(ValueError, match="chooses 32 at most: choose them, and call route"):
+        moe.from_logits(np.zeros((2, 8), "f4"), np.zeros((2, 40), "f4"))
+
+
 def test_calls_with_choices_and_with_logits_take_turns(session, weights, routed, random):
     moe = gemmd.MoE(session, *weights, top_k=TOP)
     x, given = random.standard_normal((3, HIDDEN), "f4"), routed(3)

@@ -13,7 +13,7 @@ import torch
 
 from gemmd._layers.agreement import differs, exact
 from gemmd._layers.chain import by_scale, random_rows, takes_x_alone
-from gemmd._layers.choice import Choice
+from gemmd._layers.choice import MOST_TOP, Choice
 from gemmd._layers.experts import by_each, holds_batched_experts, summed
 
 Scores = Literal["softmax", "sigmoid", "own", "all"]
@@ -79,7 +79,7 @@ class Mixture:
     @property
     def choice(self) -> Choice | None:
         """What the server can do of it, given the logits."""
-        if self.weighs_x or self.scores not in ("softmax", "sigmoid"):
+        if self.weighs_x or self.scores not in ("softmax", "sigmoid") or self.top_k > MOST_TOP:
             return None
         return Choice(self.top_k, self.scores, self.renormalized)
 
