@@ -136,6 +136,14 @@ class Tempered(Routed):
         return experts, weights
 
 
+class Capped(Routed):
+    """Nearly a choice by shares, as long as logits are small."""
+
+    def choose(self, logits):
+        weights, experts = (12 * torch.tanh(logits / 12)).softmax(-1).topk(TOP)
+        return experts, weights
+
+
 class Watched(Shares):
     """Whose logits somebody else needs."""
 
@@ -217,7 +225,18 @@ def test_layers_that_share_a_graph_have_a_correction_each(session):
         assert usual_error(fast(x), model(x)) < FP8 and fast.left == []
 
 
-@pytest.mark.parametrize("kind", [Tempered, Watched])
+def test_one_token_tells_a_small_correction_and_groups(session):
+    model = layers_of(Grouped)
+    for layer in model:
+        layer.mlp.correction *= 1e-4
+    with gemmd.compile(model, session, min_elements=0) as fast:
+        fast(torch.randn(1, 1, HIDDEN))
+        chosen = [one for block in fast for one in block.recipe.experts]
+    assert len(chosen) == 2 and all(one.bias_at is not None for one in chosen)
+    assert {(one.choice.groups, one.choice.group_score) for one in chosen} == {(GROUPS, "top2_sum")}
+
+
+@pytest.mark.parametrize("kind", [Tempered, Capped, Watched])
 def test_another_router_stays_torchs(session, kind):
     model = layers_of(kind)
     x = torch.randn(2, 5, HIDDEN)

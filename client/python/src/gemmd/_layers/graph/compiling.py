@@ -264,7 +264,7 @@ class Compiling:
     def _constants(self, written: Written, device: str) -> Buffer:
         """What a block keeps beside its weights."""
         size = written.constants_bytes
-        buffer = self._session.create_buffer(size, label="norms", device=device)
+        buffer = self._session.create_buffer(size, label="block", device=device)
         at = 0
         for one in written.constants:
             given = interop.as_numpy(one.contiguous()).reshape(-1).view(np.uint8)

@@ -78,7 +78,8 @@ class Reading:
         at = [one for one in self.graph.nodes if one.op == "placeholder"].index(node)
         if id(self._inputs[at]) not in self._buffers:
             return None
-        self.read_of.append(at)
+        if at not in self.read_of:
+            self.read_of.append(at)
         return self._known(self._inputs[at], id(self._inputs[at]))
 
     def _find_constants(self) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _ROUTED = (torch.ops.gemmd.routed, torch.ops.gemmd.routed.default)
 _OF_ANOTHERS_TYPE = ("type_as", "to")  # methods: of a second tensor they take the type alone
-_ROWS = 16  # of logits that are tried, where the graph does not say how many there are
+_ROWS = 16  # of logits that are tried at once, where the graph does not say how many there are
+_TRIED_ROWS = 64  # in all, at least: of one row many ways choose the same
+_SCALES = (1, 2)  # of logits, in turn: limits on them show with large ones
 _MOST_GROUPS = 64
 _CODES = 512  # of bfloat16 from 1/4 to 4
 _ROUNDED = 4  # of the logits' type's steps, that weights may differ by
@@ -108,8 +110,7 @@ def _choice(
     reading: Reading, nodes: frozenset[Node], root: Node, ends: tuple[Node, Node]
 ) -> tuple[Choice, Any] | None:
     """What gives the experts and weights that these nodes give; and a bias."""
-    logits = _distinct(sample(root))
-    own = _evaluated(reading, nodes, root, logits, ends)
+    own, logits = _tried(reading, nodes, root, ends)
     if own is None or own[0].dim() != 2 or own[0].shape != own[1].shape:
         return None
     most = _ROUNDED * max(torch.finfo(one.dtype).eps for one in (logits, own[1]))
@@ -121,7 +122,7 @@ def _choice(
         and value.shape == logits.shape[-1:]
     ]
     for way in _ways(own[0].shape[1], logits.shape[1], _numbers(nodes)):
-        for bias in (None, *biases):
+        for bias in biases or [None]:  # a small one seldom shows: who has one is told with it
             found = _scaled_like(way, logits, bias, wanted, most)
             if found is not None:
                 return found, bias
@@ -188,10 +189,27 @@ def _around(nodes: frozenset[Node]) -> dict[Node, None]:
     return dict.fromkeys(one for one in given if one not in nodes)
 
 
-def _distinct(like: Any) -> Any:
+def _tried(
+    reading: Reading, nodes: frozenset[Node], root: Node, ends: tuple[Node, Node]
+) -> tuple[tuple[Any, Any] | None, Any]:
+    """Experts and weights by these nodes, and the logits that they are of, as many rows as tell."""
+    given, found, rows = list[Any](), list[tuple[Any, Any]](), 0
+    while rows < _TRIED_ROWS or len(given) < len(_SCALES):
+        logits = _distinct(sample(root), len(given)) * _SCALES[len(given) % len(_SCALES)]
+        one = _evaluated(reading, nodes, root, logits, ends)
+        if one is None:
+            return None, None
+        given.append(logits)
+        found.append(one)
+        rows += max(1, len(logits))
+    experts, weights = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return (experts, weights), torch.cat(given)
+
+
+def _distinct(like: Any, seed: int) -> Any:
     """Logits [tokens, experts] of a tensor's type and place, no two of a token alike."""
     rows, experts = _ROWS if (count := hint(like.shape[0])) is None else count, int(like.shape[-1])
-    generator = torch.Generator("cpu").manual_seed(1)
+    generator = torch.Generator("cpu").manual_seed(seed)
     order = torch.rand(rows, experts, generator=generator, device="cpu").argsort(-1)
     # Of bfloat16's bits, so that all types hold them: from 1/4 to 4, 128 numbers a doubling.
     codes = order * max(1, _CODES // experts) + 0x3E80
