@@ -50,6 +50,7 @@ from gemmd.linear import Linear
 from gemmd.loads import Loaded
 from gemmd.mlp import MLP
 from gemmd.moe import MoE
+from gemmd.norms import normalize
 from gemmd.ops import (
     Gate,
     Granularity,
@@ -64,7 +65,6 @@ from gemmd.ops import (
     read,
     write,
 )
-from gemmd.norms import normalize
 from gemmd.plan import Plan
 from gemmd.queue import Queue
 from gemmd.replicas import Replicas

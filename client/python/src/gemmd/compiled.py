@@ -14,7 +14,7 @@ from gemmd.resident import Quantize
 from gemmd.session import Session
 
 if TYPE_CHECKING:
-    from gemmd._layers.block import Block
+    from gemmd._layers.blocks.block import Block
     from gemmd._layers.graph.compiling import Compiling
     from gemmd._layers.layer import Layer
 

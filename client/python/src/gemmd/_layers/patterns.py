@@ -20,9 +20,9 @@ from gemmd._layers.chain import (
 from gemmd._layers.experts import Experts, batched_experts_of, experts_of
 from gemmd._layers.layer import Layer
 from gemmd._layers.match import Joined, Made, Match, Part, Values
-from gemmd.linear import Linear
 from gemmd._layers.mixture import experts_within, mixture_of
 from gemmd._layers.scaled import with_scales
+from gemmd.linear import Linear
 from gemmd.mlp import MLP, joined
 from gemmd.moe import MoE
 from gemmd.ops import Activation, Gate

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from gemmd import errors
 from gemmd._layers.adopting import Adoption, put
 from gemmd._layers.agreement import bound, differs
-from gemmd._layers.block import Block
+from gemmd._layers.blocks.block import Block
 from gemmd._layers.chain import by_scale, random_rows
 from gemmd._layers.graph.by_parameters import ByParameters
 from gemmd._layers.graph.einsums import spell_einsums

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from gemmd._layers import torch_ops
-from gemmd._layers.block import Block
+from gemmd._layers.blocks.block import Block
 from gemmd._layers.graph.nodes import alike, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import Region

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import Node
 
 from gemmd import dtypes
-from gemmd._layers.graph.found import Found
-from gemmd._layers.graph.nodes import sample
-from gemmd._layers.graph.regions import Region
-from gemmd._layers.linear_step import Weights
-from gemmd._layers.recipe import (
+from gemmd._layers.blocks.recipe import (
     Given,
     Logits,
     Mixed,
@@ -24,7 +20,11 @@ from gemmd._layers.recipe import (
     Sum,
     Value,
 )
-from gemmd._layers.routed import Chosen, Router
+from gemmd._layers.blocks.routed import Chosen, Router
+from gemmd._layers.graph.found import Found
+from gemmd._layers.graph.nodes import sample
+from gemmd._layers.graph.regions import Region
+from gemmd._layers.linear_step import Weights
 from gemmd._memory.layout import padded
 from gemmd.ops import Activation
 

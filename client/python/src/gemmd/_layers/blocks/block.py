@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmd import errors
-from gemmd._layers.block_step import BlockStep
+from gemmd._layers.blocks.block_step import BlockStep
+from gemmd._layers.blocks.recipe import Mixed, Recipe
 from gemmd._layers.forward import Way
 from gemmd._layers.layer import Layer
-from gemmd._layers.recipe import Mixed, Recipe
 from gemmd._memory import interop
 from gemmd.buffer import Buffer
 

@@ -10,11 +10,21 @@ from typing import Any
 import numpy as np
 
 from gemmd import ops
+from gemmd._layers.blocks.recipe import (
+    Form,
+    Given,
+    Logits,
+    Mixed,
+    Normed,
+    Product,
+    Recipe,
+    Slice,
+    Sum,
+)
+from gemmd._layers.blocks.routed import Behind
 from gemmd._layers.forward import Forward, Way
 from gemmd._layers.linear_step import quantized_bytes, quantized_in
 from gemmd._layers.moe_step import MoeStep
-from gemmd._layers.recipe import Form, Given, Logits, Mixed, Normed, Product, Recipe, Slice, Sum
-from gemmd._layers.routed import Behind
 from gemmd._memory.layout import padded
 from gemmd.handle import Handle
 from gemmd.norms import normalize

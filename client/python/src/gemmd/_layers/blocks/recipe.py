@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from gemmd._layers.blocks.routed import Chosen, Router
 from gemmd._layers.linear_step import Weights
-from gemmd._layers.routed import Chosen, Router
 from gemmd.handle import Handle
 from gemmd.norms import normalize
 from gemmd.ops import Activation, Granularity, Op, Operand
