@@ -1,4 +1,4 @@
-"""What of bench/python/models.py needs no GPU."""
+"""What of bench/python/models.py and generate.py needs no GPU."""
 
 import sys
 
@@ -7,6 +7,7 @@ import pytest
 from .conftest import BENCH
 
 sys.path.insert(0, str(BENCH))
+import generate
 import models
 
 
@@ -31,3 +32,18 @@ def test_a_row_is_held_against_torch():
     assert models.shown(rows[1]) == (
         "b, decode; called torch 10 us, compile 2.00; as a graph torch 8 us, compile 0.25"
     )
+
+
+def test_a_row_of_tokens_is_held_against_torch():
+    times = [8.0, 4.0, 6.0, 2.0, 1.0]
+    us = {way.name: one for way, one in zip(generate.WAYS, times, strict=True)}
+    told = generate.shown({"model": "a", "batch": 4, "us": us})
+    assert told.startswith("a, 4 sequences: torch, dynamic 8 us a token; ")
+    assert told.endswith(
+        "gemmd, dynamic 0.75; gemmd, static 0.25; gemmd, static, inductor with graphs 0.12"
+    )
+
+
+def test_models_that_decode_are_chosen_without_a_word():
+    given = generate.parser().parse_args(["--server", "unix:/x"])
+    assert given.batches == [1, 32] and "Qwen3-8B" in [one.name for one in given.models]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from types import MethodType
 from typing import TYPE_CHECKING, Any, get_args
 
 from gemmd import errors, words
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from gemmd._layers.blocks.block import Block
     from gemmd._layers.graph.compiling import Compiling
     from gemmd._layers.layer import Layer
+
+
+# The method by which transformers' `generate` gets what decodes with a cache of one size: it would
+# compile the model once more, by torch alone.
+_COMPILED_FOR_DECODING = "get_compiled_call"
+
+
+def _as_called(model: Any, *_: Any) -> Any:
+    return model.__call__
 
 
 class Compiled(Unpickled):
@@ -72,6 +82,7 @@ class Compiled(Unpickled):
         """
         if self._in_place:
             self._in_place, self.module._compiled_call_impl = False, None
+            vars(self.module).pop(_COMPILED_FOR_DECODING, None)
             self._compiling.take_out()
         for layer in (*self, *self.experts.values()):
             layer.close()
@@ -114,6 +125,7 @@ def compile(
     quantize: Quantize | None = "fp8-block",
     min_elements: int = 1 << 22,
     rest: str = "eager",
+    mode: str = "",
     in_place: bool = False,
     experts: bool = True,
     **options: Any,
@@ -157,6 +169,9 @@ def compile(
     rest : str
         The backend of torch's compiler for what is left: "eager" runs it as it is, "inductor"
         fuses it.
+    mode : str
+        Of `rest="inductor"`, as `torch.compile` has it: "reduce-overhead" makes calls CUDA graphs, one
+        for each shape.
     in_place : bool
         The model's own calls go this way until `close`, so that methods of it do, too, such as
         `generate` of Hugging Face's models.
@@ -191,14 +206,18 @@ def compile(
     if quantize is not None:
         words.check("quantize", quantize, get_args(Quantize))
     from gemmd._layers.graph.compiling import Compiling
+    from gemmd._layers.graph.rest import backend_of
 
     least = words.whole("min_elements", min_elements)
     backends = ("eager", *torch._dynamo.list_backends())
     words.check("rest", rest, backends)
+    left_to = backend_of(rest, mode)
     name = words.text("name", name)
-    compiling = Compiling(model, session, name, quantize, least, rest, experts)
+    compiling = Compiling(model, session, name, quantize, least, left_to, experts)
     if in_place:
         compiling.put_in()
+        if hasattr(model, _COMPILED_FOR_DECODING):
+            setattr(model, _COMPILED_FOR_DECODING, MethodType(_as_called, model))
         model.compile(backend=compiling, **options)
         return Compiled(model, compiling, in_place)
     own = compiling.shadow_of(model)

@@ -38,7 +38,7 @@ LARGEST_EXPERTS = 512
 
 class MoE(Pair):
     """y[t] = sum over j of weights[t, j] * down[e] (act(gate[e] x[t]) * (up[e] x[t])), where e is
-    experts[t, j]; with biases, of each product.
+    experts[t, j]; with biases, of each product. Experts without ups have a gate that is alone.
 
     One call of the server does all of it: rows are sorted by expert, gathered while they are
     quantised, multiplied in groups, gated, multiplied again and added up. Weights are FP8 with
@@ -48,7 +48,8 @@ class MoE(Pair):
     ----------
     session : Session
     gate_up : array or torch tensor [experts, 2i, k], or a function that returns one
-        Each expert's gate above its up. May be left out if `name` is published.
+        Each expert's gate above its up; [experts, i, k] if `gate` is alone. May be left out if `name`
+        is published.
     down : array or torch tensor [experts, n, i], or a function that returns one
     gate_up_scales, down_scales : array or torch tensor
         Of weights that are float8_e4m3fn already; others are quantised on the server. [experts,
@@ -62,7 +63,8 @@ class MoE(Pair):
     quantize : {"fp8-block", "fp8-row"}
         Of weights that come without scales.
     gate : Gate
-        The activation of the gate, a clamp and the like.
+        The activation of the gate, a clamp and the like. `Gate("gelu_erf", alone=True)`: down[e]
+        (act(gate[e] x[t])), of experts that have no ups.
     out_dtype : DTypeLike, optional
         By default x's.
 
@@ -107,7 +109,7 @@ class MoE(Pair):
             for weight, name_of_one in zip(given, names, strict=True):
                 obtained.append(unpublished(session, *weight, name_of_one, quantize))
             self.weights = (ExpertWeights.of(obtained[0]), ExpertWeights.of(obtained[1]))
-            check_experts(*self.weights)
+            check_experts(*self.weights, self._gate)
             if top_k is not None:
                 self._check_top_k(top_k)
             resident.publish_all(session, obtained, names)

@@ -59,3 +59,18 @@ def test_on_a_gpu_in_a_graph_too(session, kind, rest):
     with torch.inference_mode():
         assert relative_error(fast(x), model(x)) < layers.FP8
     check_graph(fast, x, model, layers.FP8)
+
+
+@pytest.mark.usefixtures("shared_gpu")
+def test_graphs_that_torch_captures(session):
+    """For each shape one, of all calls of the forward: blocks are among what it captures."""
+    model = layers.MODELS["llama"]().eval().to("cuda", torch.bfloat16)
+    fast = gemmd.compile(model, session, min_elements=0, rest="inductor", mode="reduce-overhead")
+    random = torch.Generator("cuda").manual_seed(1)
+    for rows in (1, 700, 1, 700, 700, 1, 1):
+        x = torch.randn(
+            2, rows, layers.WIDTH, device="cuda", dtype=torch.bfloat16, generator=random
+        )
+        assert relative_error(fast(x), model(x)) < layers.FP8
+    assert (len(fast), fast.left) == (3, []), fast
+    fast.close()

@@ -12,11 +12,19 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from ..layers.compiling import no_gradients  # noqa: E402, F401
-from ..layers.experts import HIDDEN, Apart, Layer, Routed, Stacked, Transposed  # noqa: E402
+from ..layers.experts import (  # noqa: E402
+    HIDDEN, Alone, AloneTransposed, Apart, Layer, Routed, Stacked, Transposed,
+)  # fmt: skip
 from ..layers.models import Gated, relative_error  # noqa: E402
 from .graphs import check_graph  # noqa: E402
 
-KINDS = {"halves": Stacked, "fused": lambda: Stacked(inner=128), "transposed": Transposed}
+KINDS = {
+    "halves": Stacked,
+    "fused": lambda: Stacked(inner=128),
+    "transposed": Transposed,
+    "no ups": lambda: Alone(inner=128),
+    "no ups, transposed": AloneTransposed,
+}
 FP8 = 0.25
 
 

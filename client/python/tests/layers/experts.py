@@ -29,6 +29,35 @@ class Stacked(nn.Module):
         return y
 
 
+class Alone(Stacked):
+    """Without ups, as Nemotron-H has them."""
+
+    def __init__(self, act=None, inner=INNER):
+        super().__init__(act, inner)
+        self.up_proj = nn.Parameter(self.gate_up_proj[:, :inner].clone())
+        self.down_proj = nn.Parameter(self.down_proj.clone())  # behind the other
+        del self.gate_up_proj
+
+    def rows(self, x, e):
+        return F.linear(self.act_fn(F.linear(x, self.up_proj[e])), self.down_proj[e])
+
+
+class AloneTransposed(Alone):
+    """As MegaBlocks has them, with biases."""
+
+    def __init__(self):
+        super().__init__(nn.GELU())
+        for name in ("up_proj", "down_proj"):
+            weight = getattr(self, name)
+            bias = nn.Parameter(torch.randn(EXPERTS, weight.shape[1]) / 5)
+            setattr(self, name + "_bias", bias)
+            setattr(self, name, nn.Parameter(weight.transpose(1, 2).contiguous()))
+
+    def rows(self, x, e):
+        hidden = self.act_fn(x @ self.up_proj[e] + self.up_proj_bias[e])
+        return hidden @ self.down_proj[e] + self.down_proj_bias[e]
+
+
 class Transposed(Stacked):
     """As gpt-oss has them: gates and ups take turns, with biases, a clamp and a factor."""
 

@@ -2,6 +2,8 @@
 torch.
 """
 
+import copy
+
 import pytest
 
 import gemmd
@@ -177,6 +179,63 @@ class SpeltLayerNorm(SpeltNorm):
         variance = (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
         x = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(variance + self.eps)
         return (self.weight.to(torch.float32) * x).to(dtype)
+
+
+def mean_square(x, eps=1e-6):
+    return x.pow(2).mean(-1, keepdim=True) + eps
+
+
+def centered(x):
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+# As models spell norms: of x, a weight and a bias.
+SPELT_NORMS = {
+    "power": lambda x, w, b: (x.float() * torch.pow(mean_square(x.float()), -0.5) * w).type_as(x),
+    "no weight": lambda x, w, b: x * torch.rsqrt(mean_square(x)),
+    "quotient": lambda x, w, b: w * (x / torch.sqrt(mean_square(x))),
+    "root as a power": lambda x, w, b: x / mean_square(x) ** 0.5 * w,
+    "one over": lambda x, w, b: x * (1.0 / mean_square(x).sqrt()) * w,
+    "reciprocal": lambda x, w, b: x * mean_square(x).sqrt().reciprocal() * w,
+    "normalize": lambda x, w, b: F.normalize(x, dim=-1) * WIDTH**0.5 * w,
+    "normalize alone": lambda x, w, b: F.normalize(x, dim=-1) * 5.0,
+    "variance": lambda x, w, b: (
+        centered(x) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5) * w + b
+    ),
+    "mean of squares": lambda x, w, b: (
+        centered(x) * torch.rsqrt(centered(x).square().mean(-1, True) + 1e-5) * w + b
+    ),
+}
+OTHER_NORMS = {
+    "variance by one less": lambda x, w, b: (
+        centered(x) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5) * w
+    ),
+    "of batches": lambda x, w, b: x * torch.rsqrt(x.pow(2).mean(0, keepdim=True) + 1e-6) * w,
+    "another's": lambda x, w, b: x.flip(-1).exp() * torch.rsqrt(mean_square(x)) * w,
+    "a large least norm": lambda x, w, b: F.normalize(x, dim=-1, eps=0.5) * w,
+    "by columns": lambda x, w, b: F.normalize(x) * w,
+}
+
+
+class Normed(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.weight, self.bias = (nn.Parameter(torch.rand(WIDTH) + at) for at in (0.5, -0.5))
+        self.fc, self.norm = nn.Linear(WIDTH, WIDTH), norm
+
+    def forward(self, x):
+        return self.fc(self.norm(x, self.weight, self.bias))
+
+
+@pytest.mark.parametrize("kind", [*SPELT_NORMS, *OTHER_NORMS])
+def test_norms_as_they_are_spelt(session, kind):
+    model = Normed({**SPELT_NORMS, **OTHER_NORMS}[kind]).eval()
+    x = torch.randn(3, 5, WIDTH) * torch.logspace(-5, 1, 15).reshape(3, 5, 1)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        y, own = fast(x), model(x)
+        torch.testing.assert_close(y, own, rtol=1e-4, atol=1e-5)
+        (block,) = fast
+        assert len(block.recipe.norms) == (kind in SPELT_NORMS)
 
 
 def quick_gelu(x):
@@ -393,6 +452,37 @@ def test_in_place_until_it_is_closed(session):
     assert torch.equal(model.generate(x), wanted)
 
 
+def test_what_decodes_is_not_compiled_once_more(session):
+    """As transformers' `generate` does with a cache of one size, by `get_compiled_call`."""
+
+    class Decoding(nn.Sequential):
+        def get_compiled_call(self, config):
+            return torch.compile(self.__call__, **config)
+
+        def generate(self, x):
+            return self.get_compiled_call({"backend": "eager"})(x)
+
+    model = Decoding(Llama(), Llama()).eval()
+    x = torch.randn(2, 5, WIDTH)
+    wanted = model.generate(x)
+    with gemmd.compile(model, session, in_place=True, **EXACT) as fast:
+        copied = copy.deepcopy(model)
+        assert relative_error(model.generate(x), wanted) < 1e-5
+        assert len(fast) in (3, 4), fast
+    assert "get_compiled_call" not in vars(model)
+    assert torch.equal(model.generate(x), wanted)
+    assert torch.equal(copied.generate(x), wanted)  # by its own weights, not the closed blocks
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_modes_of_inductor(session, mode):
+    model = MODELS["llama"]().eval()
+    x = torch.randn(2, 5, WIDTH)
+    with gemmd.compile(model, session, rest="inductor", mode=mode, **EXACT) as fast:
+        assert relative_error(fast(x), model(x)) < 1e-5
+        assert (len(fast), fast.left) == (3, [])
+
+
 def test_modules_of_one_graph_have_blocks_of_their_own(session):
     """Where torch cuts a model between two modules of a class, both have the same graph, and their
     parameters are its inputs.
@@ -426,3 +516,7 @@ def test_bad_arguments(session):
         gemmd.compile(model.eval(), None)
     with pytest.raises(ValueError, match="inductor"):
         gemmd.compile(model, session, rest="inducktor")
+    with pytest.raises(ValueError, match='rest="inductor"'):
+        gemmd.compile(model, session, mode="reduce-overhead")
+    with pytest.raises(ValueError, match="reduce-overhead"):
+        gemmd.compile(model, session, rest="inductor", mode="reduced-overhead")

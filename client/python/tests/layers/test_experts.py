@@ -14,6 +14,8 @@ from .experts import (
     EXPERTS,
     HIDDEN,
     TOP,
+    Alone,
+    AloneTransposed,
     Apart,
     Layer,
     Mixture,
@@ -37,6 +39,9 @@ KINDS = {
     "relu": lambda: Stacked(nn.ReLU()),
     "gelu_tanh": lambda: Stacked(nn.GELU("tanh")),
     "transposed": Transposed,
+    "no ups": Alone,
+    "no ups, relu": lambda: Alone(nn.ReLU()),
+    "no ups, transposed": AloneTransposed,
 }
 
 

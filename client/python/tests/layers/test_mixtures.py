@@ -22,7 +22,13 @@ def gated(bias=False):
     return Gated(HIDDEN, 24, HIDDEN, bias=bias)
 
 
+def plain(bias=True):
+    return nn.Sequential(nn.Linear(HIDDEN, 24, bias), nn.GELU(), nn.Linear(24, HIDDEN, bias))
+
+
 KINDS = {
+    "experts without gates": lambda: Listed(plain),
+    "experts without gates and biases": lambda: Listed(lambda: plain(False), 1),
     "mixtral": lambda: Listed(gated),
     "one expert a token": lambda: Listed(gated, 1),
     "with biases": lambda: Listed(lambda: gated(True)),

@@ -48,6 +48,21 @@ def test_tokens_of_any_number_go_through_their_experts(session, weights, routed,
         assert "MoE(48 -> 5 x 24 -> 48, top 2, float8_e4m3fn, silu" in repr(moe)
 
 
+@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row"])
+def test_experts_may_have_no_ups(session, weights, routed, random, quantize):
+    gate, down = weights[0][:, :INNER], weights[1]
+    options = {"gate": gemmd.Gate("relu", alone=True), "quantize": quantize, "top_k": TOP}
+    x, (experts, shares) = random.standard_normal((9, HIDDEN), "f4"), routed(9)
+    wanted = np.zeros((len(x), HIDDEN))
+    for t, row in enumerate(x):
+        for e, share in zip(experts[t], shares[t], strict=True):
+            wanted[t] += share * (down[e] @ np.maximum(gate[e] @ row, 0))
+    with gemmd.MoE(session, gate, down, **options) as moe:
+        assert 0.005 < relative_error(moe(x, experts, shares), wanted) < 0.15
+    with pytest.raises(ValueError, match="must have 24 rows for each, as its gates are alone"):
+        gemmd.MoE(session, weights[0], down, **options)
+
+
 @pytest.mark.parametrize("hidden", [1, 15, 50])
 @pytest.mark.parametrize("dtype", [gemmd.bfloat16, gemmd.float16])
 def test_rows_of_halves_may_have_any_length(session, routed, random, hidden, dtype):
@@ -90,7 +105,10 @@ def test_a_token_may_have_as_many_experts_as_a_call_gives(session, weights, rand
         experts = np.argsort(random.random((4, EXPERTS)), 1)[:, :top]
         shares = random.random((4, top), "f4")
         assert relative_error(moe(x, experts, shares), exact(x, experts, shares, *weights)) < 0.15
-    for bad, why in ((np.zeros((4, 6), int), "top_k=6 of 5"), (np.zeros((4, 0), int), "one at least")):
+    for bad, why in (
+        (np.zeros((4, 6), int), "top_k=6 of 5"),
+        (np.zeros((4, 0), int), "one at least"),
+    ):
         with pytest.raises(ValueError, match=why):
             moe(x, bad, bad.astype("f4"))
     with pytest.raises(ValueError, match="without top_k"):

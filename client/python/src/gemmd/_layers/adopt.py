@@ -101,9 +101,9 @@ def adopt(
     A module of stacked experts becomes one `gemmd.MoE`. It is called with tokens, each token's
     experts and their weights, and holds [experts, 2i, k] and [experts, n, i], as transformers has
     them; gate and up may be apart or take turns, with biases, a clamp, a factor and an offset, and
-    the weights may lie transposed. Its forward is tried on small random weights to find out. So
-    does a module with a router and a list of gated MLPs, or stacked experts that get rows for each,
-    as Llama 4 has them; and with an expert of all tokens, if it is called with x alone. How it routes
+    the weights may lie transposed. Experts may have no ups. Its forward is tried on small random
+    weights to find out. So does a module with a router and a list of MLPs, gated or not, or stacked
+    experts that get rows for each, as Llama 4 has them; and with an expert of all tokens, if it is called with x alone. How it routes
     is told by its results. The router stays a module of torch.
 
     An attention's query, key and value (q_proj, k_proj, v_proj; query, key, value; to_q and so on)

@@ -34,7 +34,8 @@ class Experts:
     Attributes
     ----------
     gate_up : tuple of str
-        The parameter [experts, 2i, k] that has both, or those of gate and up, [experts, i, k].
+        The parameter [experts, 2i, k] that has both, or those of gate and up, [experts, i, k]. That of
+        a gate that is alone: [experts, i, k].
     down : str
         [experts, n, i]
     gate_up_bias, down_bias : str
@@ -101,7 +102,7 @@ class Experts:
         return weight.transpose(1, 2) if self.transposed else weight
 
     def _gated_products(self, values: dict[str, Any], x: Any, experts: Any) -> Any:
-        """[tokens, top_k, 2i], before the gate."""
+        """[tokens, top_k, 2i], or i of gates that are alone, before these."""
         bias = values.get(self.gate_up_bias)
         parts = [self._turned(values[name]) for name in self.gate_up]
         rows = []
@@ -229,13 +230,15 @@ def _held_ways(shapes: dict[str, tuple[int, ...]]) -> Iterator[Experts]:
         for transposed in (False, True):
             n, inner = _matrix(stacked[down], transposed)
             rows, k = _matrix(stacked[gate_up[0]], transposed)
-            if n != k or rows * len(gate_up) != 2 * inner:
+            both = rows * len(gate_up)
+            if n != k or both not in (inner, 2 * inner):
                 continue
+            gate = Gate(alone=both == inner)
             for first, second in _pairs(biases):
-                fits = not first or biases[first][1] == 2 * inner
+                fits = not first or biases[first][1] == both
                 if fits and (not second or biases[second][1] == n):
                     ways = itertools.permutations(gate_up)
-                    yield from (Experts(one, down, first, second, transposed) for one in ways)
+                    yield from (Experts(one, down, first, second, transposed, gate) for one in ways)
 
 
 def _matrix(shape: tuple[int, ...], transposed: bool) -> tuple[int, int]:
@@ -255,7 +258,8 @@ def _small_of(held: Experts, shapes: dict[str, tuple[int, ...]]) -> dict[str, An
     knows how long these are.
     """
     generator = torch.Generator("cpu").manual_seed(1)
-    each = 2 * _INNER // len(held.gate_up)
+    both = _INNER if held.gate.alone else 2 * _INNER
+    each = both // len(held.gate_up)
     hidden = _matrix(shapes[held.down], held.transposed)[0] if held.batch else _HIDDEN
     sizes = {held.down: (hidden, _INNER), **{name: (each, hidden) for name in held.gate_up}}
     count = next(iter(shapes.values()))[0]
@@ -265,7 +269,7 @@ def _small_of(held: Experts, shapes: dict[str, tuple[int, ...]]) -> dict[str, An
     }
     if held.transposed:
         made = {name: one.transpose(1, 2).contiguous() for name, one in made.items()}
-    for name, columns in ((held.gate_up_bias, 2 * _INNER), (held.down_bias, hidden)):
+    for name, columns in ((held.gate_up_bias, both), (held.down_bias, hidden)):
         if name:
             made[name] = torch.randn(count, columns, generator=generator)
     return made
@@ -303,7 +307,7 @@ def _nearest(
     products = way._gated_products(values, x, experts)
     most = max(_MOST_OFF, 4 * torch.finfo(x.dtype).eps)
     best, found = most * float(own.norm()), None
-    for gate in _gates(module, len(way.gate_up)):
+    for gate in _gates(module, way):
         one = replace(way, gate=gate)
         off = float((one._summed(values, products, experts, weights) - own).norm())
         if off < best:
@@ -311,14 +315,17 @@ def _nearest(
     return found
 
 
-def _gates(module: Any, parts: int) -> Iterator[Gate]:
+def _gates(module: Any, way: Experts) -> Iterator[Gate]:
     """Those that a module could have, by the numbers that it keeps."""
+    if way.gate.alone:
+        yield from (Gate(activation, alone=True) for activation in ACTIVATIONS)
+        return
     numbers = {
         value
         for value in vars(module).values()
         if isinstance(value, float) and 0 < value < _MOST_FACTOR
     }
-    for period in (0, 1) if parts == 1 else (0,):
+    for period in (0, 1) if len(way.gate_up) == 1 else (0,):
         for activation in ACTIVATIONS:
             yield Gate(activation, period=period)
         for alpha, limit, offset in itertools.product({1.0, *numbers}, {0.0, *numbers}, (0.0, 1.0)):
@@ -326,6 +333,8 @@ def _gates(module: Any, parts: int) -> Iterator[Gate]:
 
 
 def _by_gate(gate: Gate, products: Any) -> Any:
+    if gate.alone:
+        return ACTIVATIONS[gate.activation](products)
     if gate.period:
         of_gate, up = products[..., ::2], products[..., 1::2]
     else:

@@ -274,10 +274,12 @@ class MoeStep(Forward):
         ]
 
 
-def check_experts(gate_up: ExpertWeights, down: ExpertWeights) -> None:
+def check_experts(gate_up: ExpertWeights, down: ExpertWeights, gate: Gate) -> None:
     """Raises ValueError unless the products of one, gated, are what the other takes."""
-    if gate_up.experts != down.experts or gate_up.n != 2 * down.k:
+    rows = down.k if gate.alone else 2 * down.k
+    if gate_up.experts != down.experts or gate_up.n != rows:
         raise ValueError(
             f"gate_up is {list(gate_up.shape)}, down {list(down.shape)}: down takes {down.k}"
-            f" columns of {down.experts} experts, gate_up must have {2 * down.k} rows for each"
+            f" columns of {down.experts} experts, gate_up must have {rows} rows for each"
+            + (", as its gates are alone" if gate.alone else "")
         )

@@ -58,6 +58,7 @@ def _stacked_part(module: Any, found: Experts) -> Part:
     values = with_scales(module)
     has_bias = tuple(bool(one) for one in (found.gate_up_bias, found.down_bias))
     count, n, inner = found.matrix_of_down(values).shape
+    both = inner if found.gate.alone else 2 * inner
 
     def make(session: Session, gate_up: Any, down: Any, **options: Any) -> Layer:
         biases = (None, None) if gate_up is None else found.biases(values)
@@ -70,7 +71,7 @@ def _stacked_part(module: Any, found: Experts) -> Part:
         module,
         (module,),
         (".gate_up", ".down"),
-        [(count, 2 * inner, n, has_bias[0]), (count, n, inner, has_bias[1])],
+        [(count, both, n, has_bias[0]), (count, n, inner, has_bias[1])],
         (
             Made(lambda: found.matrix_of_gate_up(values)),
             Made(lambda: found.matrix_of_down(values)),
@@ -80,7 +81,7 @@ def _stacked_part(module: Any, found: Experts) -> Part:
 
 
 def mixture(module: Any) -> Match | None:
-    """A MoE for a module with a router and its experts: gated MLPs, or stacked weights."""
+    """A MoE for a module with a router and its experts: MLPs of two or three Linears, or stacked weights."""
     within = experts_within(module)
     if isinstance(within, torch.nn.ModuleList):
         part = _listed_part(module, within)
@@ -92,13 +93,16 @@ def mixture(module: Any) -> Match | None:
 
 
 def _listed_part(module: Any, mlps: Any) -> Part | None:
-    """Of a module with a list of MLPs; None if these differ, or have no gate."""
-    matches = [gated_mlp(one) or halved_mlp(one) for one in mlps]
-    parts = [one.parts[0] for one in matches if one is not None]
-    kinds = {(one.activation, str(one.parts[0].shapes)) for one in matches if one is not None}
-    if len(parts) < len(matches) or len(kinds) != 1:
+    """Of a module with a list of MLPs; None if these differ, or are something else."""
+    for find in (gated_mlp, halved_mlp, _plain_mlp):
+        matches = [one for one in map(find, mlps) if one is not None]
+        kinds = {(one.activation, str(one.parts[0].shapes)) for one in matches}
+        if len(matches) == len(mlps) and len(kinds) == 1:
+            break
+    else:
         return None
-    gate = Gate(next(iter(kinds))[0])
+    parts = [one.parts[0] for one in matches]
+    gate = Gate(matches[0].activation, alone=find is _plain_mlp)
 
     def stacked(which: int) -> Any:
         return torch.stack([joined(one.values[which]()) for one in parts])
@@ -122,6 +126,25 @@ def _listed_part(module: Any, mlps: Any) -> Part | None:
         (Made(lambda: stacked(0)), Made(lambda: stacked(1))),
         make,
     )
+
+
+def _plain_mlp(module: Any) -> Match | None:
+    """Two Linears with an activation between them, as an expert without a gate has them."""
+    linears = linears_within(module)
+    steps = chain_of(module, linears) if len(linears) == 2 else None
+    if steps is None or steps[1][1] != "none":
+        return None
+    (first, activation), (second, _) = steps
+    held = (first, second)
+
+    def make(session: Session, *_: Any, **__: Any) -> Layer:
+        raise AssertionError("it is an expert among others")
+
+    part = Part(
+        module, held, (".gate_up", ".down"), [_shape(one) for one in held],
+        (Values(first.weight), Values(second.weight)), make,
+    )  # fmt: skip
+    return Match((part,), None, activation=activation)
 
 
 def siblings(parent: Any, path: str) -> Match | None:
@@ -285,9 +308,7 @@ def _linears_of(module: Any, names: tuple[str, ...]) -> tuple[Any, ...] | None:
     return parts if all(id(one) in own for one in module.parameters()) else None
 
 
-def _nearest(
-    module: Any, first: Any, by: Callable[[Activation, Any], Any]
-) -> Activation | None:
+def _nearest(module: Any, first: Any, by: Callable[[Activation, Any], Any]) -> Activation | None:
     """Of a forward that names its activation itself, found by its results."""
     if first.weight.is_meta:
         return None

@@ -25,6 +25,7 @@ from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
 from gemmd._layers.graph.reading import Reading, parameters_of
 from gemmd._layers.graph.regions import Region, regions_of
+from gemmd._layers.graph.rest import Backend
 from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
 from gemmd._layers.graph.spelling import spell
 from gemmd._layers.graph.writes import Writes
@@ -62,7 +63,7 @@ class Compiling:
         name: str,
         quantize: Quantize | None,
         least: int,
-        rest: str,
+        rest: Backend | None,
         experts: bool,
     ) -> None:
         self._session = session
@@ -115,7 +116,7 @@ class Compiling:
             graph = graph_module.graph
             unspelt = spell(graph, self._least)
             spell_einsums(graph, parameters_of(graph_module, inputs), self._least)
-            say_masks(graph, as_op=self._rest != "eager")
+            say_masks(graph, as_op=self._rest is not None)
             reading = Reading(graph_module, inputs, self._buffers)
             self._parameters.update((id(one), one) for one in reading.parameters)
             for weight, why in unspelt:
@@ -129,18 +130,15 @@ class Compiling:
             now = dict[Node, Node]()  # what stands where an output did
             for written, block in made:
                 if block is not None:
-                    rewrite(reading, written, block, now, as_op=self._rest != "eager")
-            if self._rest == "eager":
+                    rewrite(reading, written, block, now, as_op=self._rest is not None)
+            if self._rest is None:
                 call_directly(graph)
         graph.lint()
         graph_module.recompile()
-        if self._rest == "eager":
+        if self._rest is None:
             forward: Callable[..., Any] = graph_module.forward
             return forward, reading.read_of
-        compiled: Callable[..., Any] = torch._dynamo.lookup_backend(self._rest)(
-            graph_module, inputs
-        )
-        return compiled, reading.read_of
+        return self._rest(graph_module, inputs), reading.read_of
 
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:
         """A region's block; None if the region is left alone."""

@@ -1,8 +1,7 @@
-"""Norms by rows: torch's own, and RMSNorms that models spell out."""
+"""Norms by rows that torch has as functions; spelt_norms.py has those that models spell out."""
 
 from __future__ import annotations
 
-import operator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +10,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from gemmd._layers.graph.found import Found
-from gemmd._layers.graph.nodes import (
-    ADDS,
-    PRODUCTS,
-    alike,
-    arguments,
-    either_way,
-    is_closed,
-    past_casts,
-    sample,
-)
+from gemmd._layers.graph.nodes import alike, arguments, sample
 
 if TYPE_CHECKING:
     from gemmd._layers.graph.reading import Reading
@@ -71,98 +61,3 @@ def _norm(
     return Found(
         "norm", node, (x,), nodes, weight=weight, bias=bias, centered=centered, epsilon=epsilon
     )
-
-
-def spelt_norm(reading: Reading, node: Node) -> Found | None:
-    """weight * (x * rsqrt(mean(x^2) + epsilon)), with casts wherever a model has them; x may be what is
-    left of something without its mean.
-    """
-    nodes = {node}
-    weighted = past_casts(node, nodes)
-    nodes.add(weighted)
-    if weighted.target not in PRODUCTS:
-        return None
-    weight, scaled = None, None
-    for one, other in either_way(weighted):
-        if reading.constant(one) is not None and isinstance(other, Node):
-            weight, scaled = reading.constant(one), other
-    if weight is None or scaled is None or weight.dim() != 1:
-        return None
-    scaled = past_casts(scaled, nodes)
-    if scaled.target not in PRODUCTS:
-        return None
-    nodes.add(scaled)
-    for x, factor in either_way(scaled):
-        if not isinstance(x, Node) or not isinstance(factor, Node):
-            continue
-        within = set(nodes)
-        source, centered = _base_of(x, within)
-        epsilon = _rsqrt_of_mean_square(past_casts(factor, within), (source, centered), within)
-        if epsilon is None:
-            continue
-        within.discard(source)
-        if not alike(node, source) or not is_closed(node, within):
-            return None
-        return Found(
-            "norm", node, (source,), frozenset(within),
-            weight=weight, centered=centered, epsilon=epsilon,
-        )  # fmt: skip
-    return None
-
-
-Base = tuple[Node, bool]  # a tensor, and whether its rows' means are taken from it
-
-
-def _base_of(node: Node, nodes: set[Node]) -> Base:
-    """What casts, and x - mean(x), are made of."""
-    node = past_casts(node, nodes)
-    if node.target in (operator.sub, torch.sub, "sub") and len(node.args) == 2:
-        x, mean = node.args
-        if isinstance(x, Node) and isinstance(mean, Node):
-            source, of = past_casts(x, nodes), _mean_of(mean, nodes)
-            if of is not None and past_casts(of, nodes) is source:
-                nodes.add(node)
-                return source, True
-    return node, False
-
-
-def _mean_of(node: Node, nodes: set[Node]) -> Node | None:
-    """x of mean(x, -1, keepdim=True)."""
-    if node.target not in (torch.mean, "mean"):
-        return None
-    given = arguments(node, ("input", "dim", "keepdim"))
-    if given["dim"] not in (-1, [-1], (-1,)) or given["keepdim"] is not True:
-        return None
-    nodes.add(node)
-    return given["input"] if isinstance(given["input"], Node) else None
-
-
-def _rsqrt_of_mean_square(node: Node, base: Base, nodes: set[Node]) -> float | None:
-    """The epsilon of rsqrt(mean(x^2) + epsilon)."""
-    if node.target not in (torch.rsqrt, "rsqrt"):
-        return None
-    total = node.args[0]
-    nodes.add(node)
-    if not isinstance(total, Node) or total.target not in ADDS:
-        return None
-    nodes.add(total)
-    for mean, epsilon in either_way(total):
-        square = _mean_of(mean, nodes) if isinstance(mean, Node) else None
-        if square is None or not isinstance(epsilon, float):
-            continue
-        nodes.add(square)
-        return epsilon if _is_square_of(square, base, nodes) else None
-    return None
-
-
-def _is_square_of(node: Node, base: Base, nodes: set[Node]) -> bool:
-    powers = (torch.pow, operator.pow, "pow")
-    if node.target in powers and node.args[1] == 2:
-        of = node.args[:1]
-    elif node.target in PRODUCTS:
-        of = node.args[:2]
-    elif node.target in (torch.square, "square"):
-        of = node.args[:1]
-    else:
-        return False
-    return all(isinstance(one, Node) and _base_of(one, nodes) == base for one in of)

@@ -13,7 +13,14 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from gemmd._layers.graph import norms, pointwise, products, routers, views
+from gemmd._layers.graph import (
+    norms,
+    pointwise,
+    products,
+    routers,
+    spelt_norms,
+    views,
+)
 from gemmd._layers.graph.casts import say_casts
 from gemmd._layers.graph.choosers import choosers
 from gemmd._layers.graph.found import Found
@@ -140,7 +147,7 @@ _LOOKS: tuple[Callable[[Reading, Node], Found | None], ...] = (
     products.scaled,
     norms.layer_norm,
     norms.rms_norm,
-    norms.spelt_norm,
+    spelt_norms.spelt_norm,
     pointwise.gate,
     products.add,
     pointwise.activation,

@@ -1,0 +1,181 @@
+"""Models of transformers as they decode with a cache, by `generate`, with gemmd.compile beside torch:
+`python3 bench/python/generate.py --server TARGET --json FILE`.
+
+Layers have the sizes of published models, random weights in bfloat16, and are a few; models.py says
+which. A figure is the time of a token: that of many less that of two, over as many. "dynamic" is the
+cache that `generate` has by itself, "static" one of one size, with which torch may capture graphs.
+Needs torch, transformers 5, a GPU, and a daemon on this host that has it; run both under MPS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gemmd
+from calls import add_security_flags, security_of
+from models import Model, chosen
+
+_PROMPT, _TOKENS = 128, 32
+_WARM, _TURNS = 3, 5
+_STATIC = {"cache_implementation": "static"}
+_AS_IT_IS = {**_STATIC, "disable_compile": True}
+
+
+class Way(NamedTuple):
+    """How a model is compiled, and with which cache it decodes."""
+
+    name: str
+    options: dict[str, Any] | None  # of gemmd.compile; None: torch by itself
+    cache: dict[str, Any]  # what generate is told
+
+
+_GRAPHS = {"rest": "inductor", "mode": "reduce-overhead"}
+WAYS = (
+    Way("torch, dynamic", None, {}),
+    Way("torch, static, compiled by generate", None, _STATIC),
+    Way("gemmd, dynamic", {}, {}),
+    Way("gemmd, static", {}, _AS_IT_IS),
+    Way("gemmd, static, inductor with graphs", _GRAPHS, _STATIC),
+)
+
+
+def generated(
+    model: Any, ids: Any, count: int, cache: dict[str, Any]
+) -> tuple[float, Any]:
+    """Seconds, and what the model said."""
+    import torch
+
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    said = model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count,
+        do_sample=False, pad_token_id=0, **cache,
+    )  # fmt: skip
+    torch.cuda.synchronize()
+    return time.perf_counter() - began, said
+
+
+def token_us(model: Any, ids: Any, cache: dict[str, Any]) -> tuple[float, Any]:
+    """Of one token of all sequences, and what the model said."""
+
+    def seconds(count: int) -> float:
+        return statistics.median(
+            generated(model, ids, count, cache)[0] for _ in range(_TURNS)
+        )
+
+    for _ in range(_WARM):
+        generated(model, ids, _TOKENS + 2, cache)
+        _, said = generated(model, ids, 2, cache)
+    us = (seconds(_TOKENS + 2) - seconds(2)) / _TOKENS * 1e6
+    return us, said
+
+
+def measured(client: gemmd.Client, one: Model, batch: int) -> dict[str, Any]:
+    """A row of the result."""
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    config = transformers.CONFIG_MAPPING[one.family](**one.config)
+    with torch.device("cuda"):
+        model = transformers.AutoModelForCausalLM.from_config(
+            config, dtype=torch.bfloat16
+        ).eval()
+        ids = torch.randint(3, 30000, (batch, _PROMPT))
+    kept = {id(held): held for held in (*model.parameters(), *model.buffers())}
+    us, said, made = dict[str, float](), dict[str, Any](), ""
+    for way in WAYS:
+        torch._dynamo.reset()
+        own = copy.deepcopy(model, dict(kept))  # the weights are the same
+        with client.session(label="generate") as session:
+            fast = None
+            if way.options is not None:
+                fast = gemmd.compile(own, session, in_place=True, **way.options)
+            us[way.name], said[way.name] = token_us(own, ids, way.cache)
+            made = repr(fast) if fast is not None else made
+            if fast is not None:
+                fast.close()
+        del own
+        gc.collect()
+    wanted = said.pop(WAYS[0].name)
+    same = {name: float((got == wanted).float().mean()) for name, got in said.items()}
+    del model
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {"model": one.name, "batch": batch, "us": us, "same": same, "compiled": made}
+
+
+def shown(row: dict[str, Any]) -> str:
+    us = row["us"]
+    first = us[WAYS[0].name]
+    parts = [
+        f"{row['model']}, {row['batch']} sequences: {WAYS[0].name} {first:.0f} us a token"
+    ]
+    parts += [
+        f"{name} {one / first:.2f}" for name, one in us.items() if name != WAYS[0].name
+    ]
+    return "; ".join(parts)
+
+
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    flags.add_argument(
+        "--server", required=True, help="unix:/path of a daemon with this GPU"
+    )
+    flags.add_argument(
+        "--models", type=chosen, default=chosen("Qwen3-*,gpt-oss*,Mixtral*,Gemma*"),
+        help="patterns of names, as 'Qwen*,gpt*'",
+    )  # fmt: skip
+    flags.add_argument(
+        "--batches", type=int, nargs="+", default=[1, 32], help="sequences"
+    )
+    flags.add_argument(
+        "--limit-s", type=float, default=1e9, help="begin no model after these seconds"
+    )
+    flags.add_argument("--json", type=Path, help="where the figures go")
+    add_security_flags(flags)
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = parser().parse_args(argv)
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        print(
+            f"generate.py: {error}; torch and transformers are needed", file=sys.stderr
+        )
+        return 1
+    began, rows = time.monotonic(), list[dict[str, Any]]()
+    with torch.no_grad(), gemmd.Client(given.server, **security_of(given)) as client:
+        for one in given.models:
+            for batch in given.batches:
+                if time.monotonic() - began > given.limit_s:
+                    print(f"no time left for {one.name}, {batch} sequences")
+                    continue
+                try:
+                    rows.append(measured(client, one, batch))
+                except Exception as error:  # others are measured all the same
+                    print(f"{one.name}: {type(error).__name__}: {error}")
+                else:
+                    print(shown(rows[-1]), flush=True)
+    if given.json is not None:
+        about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        given.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
