@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from types import MethodType
 from typing import TYPE_CHECKING, Any, get_args
 
 from gemmd import errors, words
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     from gemmd._layers.blocks.block import Block
     from gemmd._layers.graph.compiling import Compiling
     from gemmd._layers.layer import Layer
-
-
-# The method by which transformers' `generate` gets what decodes with a cache of one size: it would
-# compile the model once more, by torch alone.
-_COMPILED_FOR_DECODING = "get_compiled_call"
-
-
-def _as_called(model: Any, *_: Any) -> Any:
-    return model.__call__
 
 
 class Compiled(Unpickled):
@@ -81,8 +71,10 @@ class Compiled(Unpickled):
         it was. Published weights stay. Again: does nothing.
         """
         if self._in_place:
+            from gemmd._layers import decoding
+
             self._in_place, self.module._compiled_call_impl = False, None
-            vars(self.module).pop(_COMPILED_FOR_DECODING, None)
+            decoding.take_out(self.module)
             self._compiling.take_out()
         for layer in (*self, *self.experts.values()):
             layer.close()
@@ -171,10 +163,11 @@ def compile(
         fuses it.
     mode : str
         Of `rest="inductor"`, as `torch.compile` has it: "reduce-overhead" makes calls CUDA graphs, one
-        for each shape.
+        for each shape. In place, a model of transformers that generates makes none of its own calls.
     in_place : bool
         The model's own calls go this way until `close`, so that methods of it do, too, such as
-        `generate` of Hugging Face's models.
+        `generate` of Hugging Face's models. What that compiles to decode with a static cache goes by
+        blocks, too, as its `compile_config` says; by CUDA graphs if nothing is said.
     experts : bool
         Modules of experts become layers. False: they stay torch's, where memory lacks room for both.
     **options
@@ -205,8 +198,9 @@ def compile(
         )
     if quantize is not None:
         words.check("quantize", quantize, get_args(Quantize))
+    from gemmd._layers import decoding
     from gemmd._layers.graph.compiling import Compiling
-    from gemmd._layers.graph.rest import backend_of
+    from gemmd._layers.graph.rest import backend_of, without_graphs
 
     least = words.whole("min_elements", min_elements)
     backends = ("eager", *torch._dynamo.list_backends())
@@ -216,9 +210,13 @@ def compile(
     compiling = Compiling(model, session, name, quantize, least, left_to, experts)
     if in_place:
         compiling.put_in()
-        if hasattr(model, _COMPILED_FOR_DECODING):
-            setattr(model, _COMPILED_FOR_DECODING, MethodType(_as_called, model))
-        model.compile(backend=compiling, **options)
+        backend: Any = compiling
+        if decoding.decodes(model):
+            decoding.put_in(model, compiling)
+            # No graphs of the model's own calls: a prompt has another length each time, and makes the
+            # cache, which must not lie in a graph's memory.
+            backend = compiling.leaving_to(backend_of(rest, without_graphs(mode)))
+        model.compile(backend=backend, **options)
         return Compiled(model, compiling, in_place)
     own = compiling.shadow_of(model)
     return Compiled(torch.compile(own, backend=compiling, **options), compiling)

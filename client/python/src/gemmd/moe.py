@@ -100,6 +100,10 @@ class MoE(Pair):
         self.name = name
         self.top_k = top_k
         self._gate = Gate() if gate is None else gate
+        if self._gate.alone and self._gate != Gate(self._gate.activation, alone=True):
+            raise ValueError(
+                f"{self._gate}: a gate that is alone has an activation, and nothing else"
+            )
         names = names_of(name)
         given = (
             (gate_up, gate_up_scales, gate_up_bias),

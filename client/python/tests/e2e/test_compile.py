@@ -61,11 +61,25 @@ def test_on_a_gpu_in_a_graph_too(session, kind, rest):
     check_graph(fast, x, model, layers.FP8)
 
 
+class Cached(torch.nn.Module):
+    """With a cache of one size, as transformers' static one: written to at a place that moves."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, cache, place):
+        cache.index_copy_(1, place, x)
+        place.add_(1)
+        return self.inner(x + cache.mean(1, keepdim=True))
+
+
 @pytest.mark.usefixtures("shared_gpu")
 def test_graphs_that_torch_captures(session):
     """For each shape one, of all calls of the forward: blocks are among what it captures."""
     model = layers.MODELS["llama"]().eval().to("cuda", torch.bfloat16)
-    fast = gemmd.compile(model, session, min_elements=0, rest="inductor", mode="reduce-overhead")
+    options = {"min_elements": 0, "rest": "inductor", "mode": "reduce-overhead"}
+    fast = gemmd.compile(model, session, **options)
     random = torch.Generator("cuda").manual_seed(1)
     for rows in (1, 700, 1, 700, 700, 1, 1):
         x = torch.randn(
@@ -74,3 +88,23 @@ def test_graphs_that_torch_captures(session):
         assert relative_error(fast(x), model(x)) < layers.FP8
     assert (len(fast), fast.left) == (3, []), fast
     fast.close()
+
+
+@pytest.mark.usefixtures("shared_gpu")
+def test_graphs_of_a_call_that_writes_to_a_cache(session):
+    model = Cached(layers.MODELS["llama"]()).eval().to("cuda", torch.bfloat16)
+    shape = (2, 64, layers.WIDTH)
+    caches = [torch.zeros(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+    places = [torch.zeros(1, device="cuda", dtype=torch.int64) for _ in range(2)]
+    for one in (*caches, *places):
+        torch._dynamo.mark_static_address(one)
+    torch._dynamo.utils.counters.clear()
+    options = {"min_elements": 0, "rest": "inductor", "mode": "reduce-overhead"}
+    with gemmd.compile(model, session, **options) as fast:
+        for seed in range(8):
+            torch.manual_seed(seed)
+            x = torch.randn(2, 1, layers.WIDTH, device="cuda", dtype=torch.bfloat16)
+            got = fast(x, caches[0], places[0]).clone()
+            assert relative_error(got, model(x, caches[1], places[1])) < layers.FP8
+            assert torch.equal(*caches) and torch.equal(*places)
+    assert not torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]

@@ -90,6 +90,7 @@ def _spans(machine: Machine, op: pb.GroupedMatmul, groups: int) -> list[tuple[in
 def grouped_matmul(machine: Machine, op: pb.GroupedMatmul) -> None:
     from .machine import activated, gated
 
+    assert not op.gate.alone, "groups have an activation instead"
     a = machine.operand(op.a)
     b = [machine.operand(one) for one in op.weights] or machine.operand(op.b)
     alpha = op.alpha if op.HasField("alpha") else 1.0

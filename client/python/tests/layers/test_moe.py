@@ -61,6 +61,8 @@ def test_experts_may_have_no_ups(session, weights, routed, random, quantize):
         assert 0.005 < relative_error(moe(x, experts, shares), wanted) < 0.15
     with pytest.raises(ValueError, match="must have 24 rows for each, as its gates are alone"):
         gemmd.MoE(session, weights[0], down, **options)
+    with pytest.raises(ValueError, match="limit=7.0.* an activation, and nothing else"):
+        gemmd.MoE(session, gate, down, gate=gemmd.Gate("relu", limit=7.0, alone=True))
 
 
 @pytest.mark.parametrize("hidden", [1, 15, 50])

@@ -187,6 +187,11 @@ class MoeStep(Forward):
         return 2 * self.top_k if self.choice is None else self.gate_up.experts
 
     @property
+    def _quantizes_behind(self) -> bool:
+        """No gate writes scales of rows, and an activation alone writes none."""
+        return self.down.by_row or self.gate.alone
+
+    @property
     def _expanded(self) -> np.dtype[Any]:
         """Of the rows that are added up."""
         return self.out_dtype if self.out_dtype.itemsize == 2 else dtypes.float32
@@ -198,7 +203,7 @@ class MoeStep(Forward):
         """
         sizes = [4 * (self.gate_up.experts + 1), 4 * self.rows, 4 * self.rows]
         sizes += [one.room_bytes(self.rows) for one in (self.gate_up, self.down)]
-        gated = self.rows * self.down.k * self.in_dtype.itemsize if self.down.by_row else 0
+        gated = self.rows * self.down.k * self.in_dtype.itemsize if self._quantizes_behind else 0
         chosen = 0 if self.choice is None else _WORD_BYTES * self.rows
         expanded = self.rows * self.n * self._expanded.itemsize
         return starts_of([*sizes, expanded, gated, chosen, chosen])
@@ -259,15 +264,16 @@ class MoeStep(Forward):
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
         biases = self.gate_up.bias(of_gate_up), self.down.bias(of_down)
         gated, behind = h, list[Op]()
-        if self.down.by_row:  # no gate writes such scales
+        if self._quantizes_behind:
             shape = (self.rows, self.down.k)
             gated = Operand(scratch.tensor(shape, self.in_dtype, offset_bytes=gated_at))
             behind.append(ops.quantize(gated.values, h))
+        activated = {"activation": self.gate.activation} if self.gate.alone else {"gate": self.gate}
         return [
             *choosing,
             grouped.route(experts, offsets, rows, positions),
             ops.quantize(tokens, a, rows=rows),
-            grouped.grouped_matmul(a, up, offsets, gated, gate=self.gate, bias=biases[0]),
+            grouped.grouped_matmul(a, up, offsets, gated, bias=biases[0], **activated),
             *behind,
             grouped.grouped_matmul(h, down, offsets, expanded, bias=biases[1]),
             grouped.combine(expanded, positions, factors, d),

@@ -10,9 +10,11 @@ from operator import is_
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 Run = Callable[..., Any]
+
+_SOURCE = "_dynamo_source"  # of a placeholder: where the caller has it
 
 
 class ByParameters:
@@ -54,6 +56,15 @@ class ByParameters:
 
 
 def _copied(graph_module: GraphModule) -> GraphModule:
-    graph = Graph()
-    graph.output(graph.graph_copy(graph_module.graph, {}))
-    return GraphModule(graph_module, graph)
+    graph, twins = Graph(), dict[Node, Node]()
+    graph.output(graph.graph_copy(graph_module.graph, twins))
+    copied = GraphModule(graph_module, graph)
+    # What torch's compiler tells a backend beside: by it inductor knows inputs that lie where they are,
+    # such as weights and a cache, without which a call that writes to one is no CUDA graph.
+    copied.meta.update(graph_module.meta)
+    for name, value in vars(graph_module).items():
+        vars(copied).setdefault(name, value)
+    for node, twin in twins.items():
+        if node.op == "placeholder" and hasattr(node, _SOURCE):
+            setattr(twin, _SOURCE, getattr(node, _SOURCE))
+    return copied

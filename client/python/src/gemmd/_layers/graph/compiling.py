@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,8 +88,17 @@ class Compiling:
 
     def __call__(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
         """What runs in a graph's place."""
+        return self._by_parameters(self._rest, graph_module, inputs)
+
+    def leaving_to(self, rest: Backend | None) -> Backend:
+        """This, with another backend for what no block computes."""
+        return partial(self._by_parameters, rest)
+
+    def _by_parameters(
+        self, rest: Backend | None, graph_module: GraphModule, inputs: Any
+    ) -> Callable[..., Any]:
         self.graphs += 1
-        return ByParameters(graph_module, inputs, self._rewritten)
+        return ByParameters(graph_module, inputs, partial(self._rewritten, rest))
 
     @property
     def experts(self) -> dict[str, Layer]:
@@ -109,14 +119,14 @@ class Compiling:
             put(self._experts.spots, {module: module})
 
     def _rewritten(
-        self, graph_module: GraphModule, inputs: Any
+        self, rest: Backend | None, graph_module: GraphModule, inputs: Any
     ) -> tuple[Callable[..., Any], list[int]]:
         """With calls of blocks in it, for the parameters among those inputs, and which others."""
         with torch.no_grad():
             graph = graph_module.graph
             unspelt = spell(graph, self._least)
             spell_einsums(graph, parameters_of(graph_module, inputs), self._least)
-            say_masks(graph, as_op=self._rest is not None)
+            say_masks(graph, as_op=rest is not None)
             reading = Reading(graph_module, inputs, self._buffers)
             self._parameters.update((id(one), one) for one in reading.parameters)
             for weight, why in unspelt:
@@ -130,15 +140,15 @@ class Compiling:
             now = dict[Node, Node]()  # what stands where an output did
             for written, block in made:
                 if block is not None:
-                    rewrite(reading, written, block, now, as_op=self._rest is not None)
-            if self._rest is None:
+                    rewrite(reading, written, block, now, as_op=rest is not None)
+            if rest is None:
                 call_directly(graph)
         graph.lint()
         graph_module.recompile()
-        if self._rest is None:
+        if rest is None:
             forward: Callable[..., Any] = graph_module.forward
             return forward, reading.read_of
-        return self._rest(graph_module, inputs), reading.read_of
+        return rest(graph_module, inputs), reading.read_of
 
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:
         """A region's block; None if the region is left alone."""
