@@ -484,6 +484,13 @@ class Decoding(nn.Sequential):
         return torch.cat([first, *(one(x[:, at : at + 1], cache=cache) for at in range(3))], 1)
 
 
+class NotCompiled(Decoding):
+    """As Llama 4."""
+
+    def get_compiled_call(self, config):
+        return self.__call__
+
+
 CONFIGS = {
     "nothing": None,
     "inductor": SimpleNamespace(backend="inductor", mode="default", options=None),
@@ -503,9 +510,19 @@ def test_what_decodes_goes_by_blocks_too(session, options, config):
         for _ in range(2):
             assert relative_error(model.generate(x, CONFIGS[config]), wanted) < 1e-5
         assert len(fast) in (3, 4), fast  # the same for the prompt and what decodes
-    assert "get_compiled_call" not in vars(model)
+    assert not [name for name in vars(model) if name in ("get_compiled_call", "_gemmd_decoding")]
     assert torch.equal(model.generate(x), wanted)
     assert torch.equal(copied.generate(x), wanted)  # by its own weights, not the closed blocks
+
+
+def test_what_generate_does_not_compile_is_called_as_the_model_is(session):
+    model = NotCompiled(Llama(), Llama()).eval()
+    x = torch.randn(2, 5, WIDTH)
+    wanted = model.generate(x)
+    with gemmd.compile(model, session, in_place=True, **EXACT) as fast:
+        assert model.get_compiled_call(None) == model.__call__
+        assert relative_error(model.generate(x), wanted) < 1e-5
+        assert len(fast) in (3, 4), fast
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

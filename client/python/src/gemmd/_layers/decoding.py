@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from types import MethodType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import torch
 
@@ -17,22 +17,29 @@ from gemmd._layers.graph.rest import backend_of
 
 _METHOD = "get_compiled_call"
 _BACKEND, _MODE = "inductor", "reduce-overhead"  # what transformers takes where nobody says
+_KEPT = "_gemmd_decoding"  # a model's attribute, a `Decoding` while it is compiled in place
 _DEPTH = 5  # of a cache: its layers, their tensors, those in lists
 
 
 def decodes(model: Any) -> bool:
     """Whether it is one that `generate` would compile."""
-    return hasattr(model, _METHOD) and bool(model.can_generate())
+    can_generate = getattr(model, "can_generate", None)
+    return hasattr(model, _METHOD) and can_generate is not None and bool(can_generate())
 
 
 class Decoding:
-    """The compiled calls of a model, by what `generate` was told of compiling."""
+    """The compiled calls of a model, by what `generate` was told of compiling. A copy of the model has
+    None instead.
+    """
 
     def __init__(self, compiling: Compiling, model: Any) -> None:
         self._compiling = compiling
         self._call = model._call_impl  # not what the model's calls became
         self._made = dict[tuple[Any, ...], Callable[..., Any]]()
         self._marked = WeakSet[Any]()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
     def compiled(self, told: Any) -> Callable[..., Any]:
         """By transformers' `CompileConfig`, or None."""
@@ -57,39 +64,37 @@ class Decoding:
         """
         for one in (*given, *named.values()):
             if "Cache" in type(one).__name__ and one not in self._marked:
-                for held in _tensors_of(one, _DEPTH):
+                for held in _tensors_of(one, _DEPTH, set()):
                     torch._dynamo.mark_static_address(held)
                 self._marked.add(one)
         return compiled(*given, **named)
 
 
-def _tensors_of(held: Any, depth: int) -> Iterator[Any]:
+def _tensors_of(held: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     if isinstance(held, torch.Tensor):
         yield held
-    elif depth and not isinstance(held, (type, torch.nn.Module)):
+    elif depth and id(held) not in seen and not isinstance(held, (type, torch.nn.Module)):
+        seen.add(id(held))
         within: Any = held
         if not isinstance(held, (list, tuple)):
             within = (held if isinstance(held, dict) else getattr(held, "__dict__", {})).values()
         for one in within:
-            yield from _tensors_of(one, depth - 1)
-
-
-_OF_MODELS = WeakKeyDictionary[Any, Decoding]()
+            yield from _tensors_of(one, depth - 1, seen)
 
 
 def put_in(model: Any, compiling: Compiling) -> None:
     """Until `take_out`, `generate` decodes by blocks."""
-    _OF_MODELS[model] = Decoding(compiling, model)
+    setattr(model, _KEPT, Decoding(compiling, model))
     setattr(model, _METHOD, MethodType(_compiled_call, model))  # a copy's has the copy
 
 
 def take_out(model: Any) -> None:
     vars(model).pop(_METHOD, None)
-    _OF_MODELS.pop(model, None)
+    vars(model).pop(_KEPT, None)
 
 
 def _compiled_call(model: Any, compile_config: Any = None) -> Any:
-    of = _OF_MODELS.get(model)
-    if of is None:  # a copy
-        return getattr(type(model), _METHOD)(model, compile_config)
-    return of.compiled(compile_config)
+    own, kept = getattr(type(model), _METHOD)(model, compile_config), getattr(model, _KEPT, None)
+    if kept is None or own == model.__call__:  # a copy; or one that transformers would not compile
+        return own
+    return kept.compiled(compile_config)
