@@ -2,9 +2,6 @@
 torch.
 """
 
-import copy
-from types import SimpleNamespace
-
 import pytest
 
 import gemmd
@@ -180,63 +177,6 @@ class SpeltLayerNorm(SpeltNorm):
         variance = (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
         x = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(variance + self.eps)
         return (self.weight.to(torch.float32) * x).to(dtype)
-
-
-def mean_square(x, eps=1e-6):
-    return x.pow(2).mean(-1, keepdim=True) + eps
-
-
-def centered(x):
-    return x - x.mean(dim=-1, keepdim=True)
-
-
-# As models spell norms: of x, a weight and a bias.
-SPELT_NORMS = {
-    "power": lambda x, w, b: (x.float() * torch.pow(mean_square(x.float()), -0.5) * w).type_as(x),
-    "no weight": lambda x, w, b: x * torch.rsqrt(mean_square(x)),
-    "quotient": lambda x, w, b: w * (x / torch.sqrt(mean_square(x))),
-    "root as a power": lambda x, w, b: x / mean_square(x) ** 0.5 * w,
-    "one over": lambda x, w, b: x * (1.0 / mean_square(x).sqrt()) * w,
-    "reciprocal": lambda x, w, b: x * mean_square(x).sqrt().reciprocal() * w,
-    "normalize": lambda x, w, b: F.normalize(x, dim=-1) * WIDTH**0.5 * w,
-    "normalize alone": lambda x, w, b: F.normalize(x, dim=-1) * 5.0,
-    "variance": lambda x, w, b: (
-        centered(x) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5) * w + b
-    ),
-    "mean of squares": lambda x, w, b: (
-        centered(x) * torch.rsqrt(centered(x).square().mean(-1, True) + 1e-5) * w + b
-    ),
-}
-OTHER_NORMS = {
-    "variance by one less": lambda x, w, b: (
-        centered(x) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5) * w
-    ),
-    "of batches": lambda x, w, b: x * torch.rsqrt(x.pow(2).mean(0, keepdim=True) + 1e-6) * w,
-    "another's": lambda x, w, b: x.flip(-1).exp() * torch.rsqrt(mean_square(x)) * w,
-    "a large least norm": lambda x, w, b: F.normalize(x, dim=-1, eps=0.5) * w,
-    "by columns": lambda x, w, b: F.normalize(x) * w,
-}
-
-
-class Normed(nn.Module):
-    def __init__(self, norm):
-        super().__init__()
-        self.weight, self.bias = (nn.Parameter(torch.rand(WIDTH) + at) for at in (0.5, -0.5))
-        self.fc, self.norm = nn.Linear(WIDTH, WIDTH), norm
-
-    def forward(self, x):
-        return self.fc(self.norm(x, self.weight, self.bias))
-
-
-@pytest.mark.parametrize("kind", [*SPELT_NORMS, *OTHER_NORMS])
-def test_norms_as_they_are_spelt(session, kind):
-    model = Normed({**SPELT_NORMS, **OTHER_NORMS}[kind]).eval()
-    x = torch.randn(3, 5, WIDTH) * torch.logspace(-5, 1, 15).reshape(3, 5, 1)
-    with gemmd.compile(model, session, **EXACT) as fast:
-        y, own = fast(x), model(x)
-        torch.testing.assert_close(y, own, rtol=1e-4, atol=1e-5)
-        (block,) = fast
-        assert len(block.recipe.norms) == (kind in SPELT_NORMS)
 
 
 def quick_gelu(x):
@@ -451,112 +391,6 @@ def test_in_place_until_it_is_closed(session):
         assert len(fast) in (3, 4), fast  # torch may compile each of the two by itself
         assert relative_error(fast(x) + 1, wanted) < 1e-5
     assert torch.equal(model.generate(x), wanted)
-
-
-class Cache:
-    """As transformers have them: layers with tensors, made by the first call."""
-
-    def __init__(self):
-        self.layers = [SimpleNamespace(keys=None)]
-
-
-class Decoding(nn.Sequential):
-    """As a model of transformers: `generate` compiles what decodes with a cache of one size."""
-
-    @classmethod
-    def can_generate(cls):
-        return True
-
-    def get_compiled_call(self, config):
-        return torch.compile(self.__call__, backend="eager")
-
-    def forward(self, x, cache):
-        if cache.layers[0].keys is None:
-            cache.layers[0].keys = torch.zeros(2, 5, WIDTH)
-        y = super().forward(x)
-        cache.layers[0].keys[:, : x.shape[1]] += y
-        return y + cache.layers[0].keys[:, :1]
-
-    def generate(self, x, config=None):
-        cache = Cache()
-        first = self(x, cache)
-        one = self.get_compiled_call(config)
-        return torch.cat([first, *(one(x[:, at : at + 1], cache=cache) for at in range(3))], 1)
-
-
-class NotCompiled(Decoding):
-    """As Llama 4."""
-
-    def get_compiled_call(self, config):
-        return self.__call__
-
-
-CONFIGS = {
-    "nothing": None,
-    "inductor": SimpleNamespace(backend="inductor", mode="default", options=None),
-    "eager": SimpleNamespace(backend="eager", mode="reduce-overhead", fullgraph=True),
-    "options": SimpleNamespace(backend="inductor", mode=None, options={"max_autotune": False}),
-}
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("options", [{}, {"rest": "inductor", "mode": "reduce-overhead"}])
-def test_what_decodes_goes_by_blocks_too(session, options, config):
-    model = Decoding(Llama(), Llama()).eval()
-    x = torch.randn(2, 5, WIDTH)
-    wanted = model.generate(x)
-    with gemmd.compile(model, session, in_place=True, **options, **EXACT) as fast:
-        copied = copy.deepcopy(model)
-        for _ in range(2):
-            assert relative_error(model.generate(x, CONFIGS[config]), wanted) < 1e-5
-        assert len(fast) in (3, 4), fast  # the same for the prompt and what decodes
-    assert not [name for name in vars(model) if name in ("get_compiled_call", "_gemmd_decoding")]
-    assert torch.equal(model.generate(x), wanted)
-    assert torch.equal(copied.generate(x), wanted)  # by its own weights, not the closed blocks
-
-
-def test_what_generate_does_not_compile_is_called_as_the_model_is(session):
-    model = NotCompiled(Llama(), Llama()).eval()
-    x = torch.randn(2, 5, WIDTH)
-    wanted = model.generate(x)
-    with gemmd.compile(model, session, in_place=True, **EXACT) as fast:
-        assert model.get_compiled_call(None) == model.__call__
-        assert relative_error(model.generate(x), wanted) < 1e-5
-        assert len(fast) in (3, 4), fast
-
-
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_modes_of_inductor(session, mode):
-    model = MODELS["llama"]().eval()
-    x = torch.randn(2, 5, WIDTH)
-    with gemmd.compile(model, session, rest="inductor", mode=mode, **EXACT) as fast:
-        assert relative_error(fast(x), model(x)) < 1e-5
-        assert (len(fast), fast.left) == (3, [])
-
-
-TOLD = []
-
-
-@torch._dynamo.register_backend(name="told")
-def _told(graph_module, inputs):
-    nodes = graph_module.graph.find_nodes(op="placeholder")
-    TOLD.append((dict(graph_module.meta), [vars(node) for node in nodes], len(inputs)))
-    return graph_module.forward
-
-
-def test_a_backend_is_told_what_torch_tells(session):
-    """Without it inductor takes no input to lie where it is, and makes no CUDA graph of a call that
-    writes to one.
-    """
-    TOLD.clear()
-    model = MODELS["llama"]().eval()
-    torch.compile(model, backend="told")(torch.randn(2, 5, WIDTH))
-    torch._dynamo.reset()
-    with gemmd.compile(model, session, rest="told", **EXACT) as fast:
-        fast(torch.randn(2, 5, WIDTH))
-    (by_torch, own, count), (meta, nodes, other) = TOLD
-    assert meta.keys() == by_torch.keys() and count == other
-    assert [one.get("_dynamo_source") for one in nodes] == [one["_dynamo_source"] for one in own]
 
 
 def test_modules_of_one_graph_have_blocks_of_their_own(session):
