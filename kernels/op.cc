@@ -79,6 +79,8 @@ std::string_view Name(Activation activation) {
       return "gelu_tanh";
     case Activation::kGeluErf:
       return "gelu_erf";
+    case Activation::kReluSquared:
+      return "relu_squared";
   }
   return "unknown";
 }

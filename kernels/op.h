@@ -50,13 +50,15 @@ struct Operand {
 // result below 2^-119 may be 0. NaN stays NaN, +infinity stays, and -infinity gives the limit, 0.
 enum class Activation : uint8_t {
   kNone = 0,
-  kRelu = 1,      // max(x, 0)
-  kSilu = 2,      // x * sigmoid(x)
-  kGeluTanh = 3,  // x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
-  kGeluErf = 4,   // x/2 * (1 + erf(x / sqrt(2)))
+  kRelu = 1,         // max(x, 0)
+  kSilu = 2,         // x * sigmoid(x)
+  kGeluTanh = 3,     // x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+  kGeluErf = 4,      // x/2 * (1 + erf(x / sqrt(2)))
+  kReluSquared = 5,  // max(x, 0)^2
 };
-inline constexpr int kActivations = 5;
-std::string_view Name(Activation activation);  // "none", "relu", "silu", "gelu_tanh", "gelu_erf"
+inline constexpr int kActivations = 6;
+// "none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"
+std::string_view Name(Activation activation);
 
 // What follows a product of n columns before it is rounded: GatedOp's formula, by which d has n/2,
 // or n where gates are alone.

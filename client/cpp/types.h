@@ -42,7 +42,14 @@ enum class ScaleGranularity : int {
 
 // x -> max(x, 0); x * sigmoid(x); x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))); x/2 * (1 +
 // erf(x / sqrt(2))).
-enum class Activation : int { kNone = 0, kRelu = 1, kSilu = 2, kGeluTanh = 3, kGeluErf = 4 };
+enum class Activation : int {
+  kNone = 0,
+  kRelu = 1,
+  kSilu = 2,
+  kGeluTanh = 3,
+  kGeluErf = 4,
+  kReluSquared = 5
+};
 
 // How GroupedMatmul::groups tells which rows are whose; see there.
 enum class GroupLayout : int { kOffsets = 0, kCounts = 1, kRowIds = 2, kEnds = 3 };

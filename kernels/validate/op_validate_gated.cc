@@ -111,7 +111,7 @@ absl::Status CheckActivation(Activation activation) {
   if (static_cast<int>(activation) < kActivations) return absl::OkStatus();
   return InvalidArgumentError(
       StrCat("activation number ", static_cast<int>(activation),
-             " does not exist; use one of none, relu, silu, gelu_tanh, gelu_erf"));
+             " does not exist; use one of none, relu, silu, gelu_tanh, gelu_erf, relu_squared"));
 }
 
 absl::Status CheckOp(const GatedOp& op, absl::Span<const SlotInfo> slots) {

@@ -181,6 +181,7 @@ TEST(OpTest, EveryActivationHasItsOwnName) {
   EXPECT_EQ(Name(Activation::kSilu), "silu");
   EXPECT_EQ(Name(Activation::kGeluTanh), "gelu_tanh");
   EXPECT_EQ(Name(Activation::kGeluErf), "gelu_erf");
+  EXPECT_EQ(Name(Activation::kReluSquared), "relu_squared");
 }
 
 TEST(OpTest, CountsFlopsAndBytes) {

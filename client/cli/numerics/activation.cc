@@ -27,6 +27,8 @@ double Activated(Activation activation, double x) {
       return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kGeluErf:
       return x / 2 * std::erfc(-x / M_SQRT2);
+    case Activation::kReluSquared:
+      return x < 0 ? 0 : x * x;
   }
   return x;
 }

@@ -10,8 +10,8 @@ namespace gemmd::cli {
 using client::Activation;
 
 // For a flag's `choices`, by number.
-inline constexpr absl::string_view kActivationNames[] = {"none", "relu", "silu", "gelu_tanh",
-                                                         "gelu_erf"};
+inline constexpr absl::string_view kActivationNames[] = {"none",      "relu",     "silu",
+                                                         "gelu_tanh", "gelu_erf", "relu_squared"};
 // `name` is one of kActivationNames.
 Activation ActivationNamed(absl::string_view name);
 

@@ -35,6 +35,7 @@ static_assert(static_cast<int>(Activation::kRelu) == v1::ACTIVATION_RELU);
 static_assert(static_cast<int>(Activation::kSilu) == v1::ACTIVATION_SILU);
 static_assert(static_cast<int>(Activation::kGeluTanh) == v1::ACTIVATION_GELU_TANH);
 static_assert(static_cast<int>(Activation::kGeluErf) == v1::ACTIVATION_GELU_ERF);
+static_assert(static_cast<int>(Activation::kReluSquared) == v1::ACTIVATION_RELU_SQUARED);
 static_assert(static_cast<int>(Priority::kHigh) == v1::PRIORITY_HIGH);
 static_assert(static_cast<int>(Priority::kLow) == v1::PRIORITY_LOW);
 static_assert(static_cast<int>(ReportLevel::kSummary) == v1::REPORT_LEVEL_SUMMARY);

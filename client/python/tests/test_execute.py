@@ -39,10 +39,11 @@ def activated(name, x):
         "silu": lambda: x / (1 + np.exp(-x)),
         "gelu_tanh": lambda: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
         "gelu_erf": lambda: x / 2 * (1 + np.vectorize(math.erf)(x / np.sqrt(2))),
+        "relu_squared": lambda: np.maximum(x, 0) ** 2,
     }[name]()
 
 
-@pytest.mark.parametrize("name", ["none", "relu", "silu", "gelu_tanh", "gelu_erf"])
+@pytest.mark.parametrize("name", ["none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"])
 def test_every_activation_reaches_the_server(session, random, name):
     x = 3 * random.standard_normal((4, 6), "f4")
     t, eye = session.upload(x), session.upload(np.eye(6, dtype="f4"))

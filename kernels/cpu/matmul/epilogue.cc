@@ -85,7 +85,7 @@ void StoreColumns(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_
   Finish<Acc> finish{
       nullptr, run.problem.has_c ? c_row : nullptr, op.bias ? bias : nullptr, op.alpha,
       op.beta, op.activation == Activation::kRelu};
-  const bool exponential = op.activation > Activation::kRelu;
+  const bool activates = op.activation > Activation::kRelu;
   const bool direct = d.dtype == DType::kF32 && d.col_stride == 1;
   for (int64_t row = row_begin; row < row_end; ++row) {
     if (run.problem.has_c) {
@@ -95,7 +95,7 @@ void StoreColumns(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_
     std::byte* target = d.At(tile.row0 + row, tile.col0 + col);
     float* const finished = direct ? reinterpret_cast<float*>(target) : out;
     FinishRow(finish, n, finished);
-    if (exponential) Activate(op.activation, n, finished);
+    if (activates) Activate(op.activation, n, finished);
     if (direct) continue;
     if (d.col_stride == 1) {
       FromF32(d.dtype, out, n, target);

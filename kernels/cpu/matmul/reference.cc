@@ -237,6 +237,8 @@ double ReferenceActivation(Activation activation, double x) {
     }
     case Activation::kGeluErf:
       return x * std::erfc(-x / M_SQRT2) / 2;
+    case Activation::kReluSquared:
+      return x < 0 ? 0 : x * x;
   }
   return x;
 }

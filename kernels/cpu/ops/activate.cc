@@ -69,6 +69,7 @@ template <Activation kActivation>
 GEMMD_ALWAYS_INLINE float One(float x, float alpha) {
   if constexpr (kActivation == Activation::kNone) return x;
   if constexpr (kActivation == Activation::kRelu) return x < 0 ? 0.0f : x;
+  if constexpr (kActivation == Activation::kReluSquared) return x < 0 ? 0.0f : x * x;
   const float finite_below = x < kLowest ? kLowest : x;
   if constexpr (kActivation == Activation::kSilu) {
     return TimesSigmoid(finite_below, alpha * finite_below);
@@ -93,6 +94,8 @@ GEMMD_ALWAYS_INLINE void WithActivation(Activation activation, Fn fn) {
       return fn.template operator()<Activation::kGeluTanh>();
     case Activation::kGeluErf:
       return fn.template operator()<Activation::kGeluErf>();
+    case Activation::kReluSquared:
+      return fn.template operator()<Activation::kReluSquared>();
   }
 }
 

@@ -19,6 +19,8 @@ static_assert(static_cast<int>(ActivationType::kSilu) == static_cast<int>(Activa
 static_assert(static_cast<int>(ActivationType::kGeluTanh) ==
               static_cast<int>(Activation::kGeluTanh));
 static_assert(static_cast<int>(ActivationType::kGeluErf) == static_cast<int>(Activation::kGeluErf));
+static_assert(static_cast<int>(ActivationType::kReluSquared) ==
+              static_cast<int>(Activation::kReluSquared));
 static_assert(kElementwiseRank == kMaxRank);
 
 // Numbers are moved as the bits of FP32: types that are the same on both sides copy them.

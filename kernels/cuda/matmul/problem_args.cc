@@ -8,6 +8,8 @@ namespace {
 static_assert(static_cast<int>(ElementType::kF32) == static_cast<int>(DType::kF32));
 static_assert(static_cast<int>(ElementType::kE5M2) == static_cast<int>(DType::kE5M2));
 static_assert(static_cast<int>(ActivationType::kGeluErf) == static_cast<int>(Activation::kGeluErf));
+static_assert(static_cast<int>(ActivationType::kReluSquared) ==
+              static_cast<int>(Activation::kReluSquared));
 
 int64_t Blocks(int64_t extent) { return (extent + kScaleBlock - 1) / kScaleBlock; }
 

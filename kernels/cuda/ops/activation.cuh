@@ -85,10 +85,14 @@ __device__ __forceinline__ float GeluErf(float x) {
   return __fmaf_rn(-__fmul_rn(u, __fmul_rn(q, power)), p, fmaxf(x, 0.0f));
 }
 
+// NaN stays NaN.
+__device__ __forceinline__ float Relu(float x) { return x < 0.0f ? 0.0f : x; }
+
 template <ActivationType kType>
 __device__ __forceinline__ float Activated(float x, float alpha) {
   if constexpr (kType == ActivationType::kNone) return x;
-  if constexpr (kType == ActivationType::kRelu) return x < 0.0f ? 0.0f : x;  // NaN stays NaN
+  if constexpr (kType == ActivationType::kRelu) return Relu(x);
+  if constexpr (kType == ActivationType::kReluSquared) return __fmul_rn(Relu(x), Relu(x));
   if constexpr (kType == ActivationType::kGeluErf) return GeluErf(x);
   const float finite_below = ptx::MaxNaN(x, -3.402823466e38f);
   if constexpr (kType == ActivationType::kSilu) return Silu(finite_below, alpha);
@@ -109,6 +113,8 @@ __device__ __forceinline__ void WithActivation(ActivationType type, Fn fn) {
       return fn.template operator()<ActivationType::kGeluTanh>();
     case ActivationType::kGeluErf:
       return fn.template operator()<ActivationType::kGeluErf>();
+    case ActivationType::kReluSquared:
+      return fn.template operator()<ActivationType::kReluSquared>();
   }
 }
 

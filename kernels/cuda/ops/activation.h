@@ -12,7 +12,8 @@ enum class ActivationType : uint8_t {
   kRelu = 1,
   kSilu = 2,
   kGeluTanh = 3,
-  kGeluErf = 4
+  kGeluErf = 4,
+  kReluSquared = 5
 };
 
 }  // namespace gemmd::kernels::cuda

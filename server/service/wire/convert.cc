@@ -32,6 +32,7 @@ static_assert(v1::MEMORY_KIND_DEVICE_IMPORTED ==
               static_cast<int>(kernels::MemoryKind::kDeviceImported));
 static_assert(v1::ACTIVATION_RELU == static_cast<int>(kernels::Activation::kRelu));
 static_assert(v1::ACTIVATION_GELU_ERF == static_cast<int>(kernels::Activation::kGeluErf));
+static_assert(v1::ACTIVATION_RELU_SQUARED == static_cast<int>(kernels::Activation::kReluSquared));
 static_assert(v1::Activation_ARRAYSIZE == kernels::kActivations);
 
 absl::StatusOr<Handle> ConvertHandle(std::string_view bytes, std::string_view field) {

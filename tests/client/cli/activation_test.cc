@@ -14,6 +14,7 @@ TEST(ActivationTest, EachNameIsItsNumber) {
   EXPECT_EQ(ActivationNamed("silu"), Activation::kSilu);
   EXPECT_EQ(ActivationNamed("gelu_tanh"), Activation::kGeluTanh);
   EXPECT_EQ(ActivationNamed("gelu_erf"), Activation::kGeluErf);
+  EXPECT_EQ(ActivationNamed("relu_squared"), Activation::kReluSquared);
 }
 
 TEST(ActivationTest, IsItsFormula) {
@@ -25,13 +26,14 @@ TEST(ActivationTest, IsItsFormula) {
     EXPECT_NEAR(Activated(Activation::kGeluTanh, x), x / 2 * (1 + std::tanh(u)), 1e-14);
     EXPECT_NEAR(Activated(Activation::kGeluErf, x), x / 2 * (1 + std::erf(x / std::sqrt(2))),
                 1e-14);
+    EXPECT_EQ(Activated(Activation::kReluSquared, x), x < 0 ? 0 : x * x);
   }
 }
 
 TEST(ActivationTest, KeepsNaNAndTakesInfinityToItsLimit) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (Activation activation :
-       {Activation::kRelu, Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf}) {
+  for (Activation activation : {Activation::kRelu, Activation::kSilu, Activation::kGeluTanh,
+                                Activation::kGeluErf, Activation::kReluSquared}) {
     EXPECT_TRUE(std::isnan(Activated(activation, std::nan(""))));
     EXPECT_EQ(Activated(activation, kInfinity), kInfinity);
     EXPECT_EQ(Activated(activation, -kInfinity), 0);

@@ -75,6 +75,10 @@ double Error(Scene& scene, const Outcome& outcome, const MatmulOp& op) {
   double scale = std::abs(op.alpha) * NormOfProducts(op, bindings);
   if (op.c) scale += std::abs(op.beta) * Norm(ReadTensor(*op.c, bindings));
   if (op.bias) scale += Norm(ReadTensor(*op.bias, bindings));
+  // A square is off by what is squared is off, times twice that.
+  if (op.activation == Activation::kReluSquared && !expected.empty()) {
+    scale *= 2 * std::sqrt(*std::max_element(expected.begin(), expected.end()));
+  }
   const double error = Norm(difference);
   return error == 0 ? 0 : error / std::max(Norm(expected), scale);
 }

@@ -50,7 +50,7 @@ class Linear(Layer):
         1 to 128 of [A-Za-z0-9._/-].
     quantize : {"fp8-block", "fp8-row", None}
         None keeps the weight's own dtype. Of a weight that comes with scales these decide.
-    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"}
     out_dtype : DTypeLike, optional
         Of what `forward` returns: float32, bfloat16 or float16. Default: x's; with `quantize=None`
         the weight's, to which x is rounded.

@@ -41,7 +41,7 @@ class MLP(Pair):
     name : str
         The weights are published as NAME.gate_up and NAME.down.
     quantize : {"fp8-block", "fp8-row", None}
-    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
+    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "relu_squared", "none"}
     layout : {"halves", "interleaved"}
         The rows of gate_up: all gates before all ups, or a gate before each up.
     out_dtype : DTypeLike, optional

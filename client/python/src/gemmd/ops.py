@@ -21,13 +21,14 @@ from gemmd._ops.operand import as_operand as as_operand
 from gemmd.tensor import Tensor, TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
 
-Activation = Literal["none", "relu", "silu", "gelu_tanh", "gelu_erf"]
+Activation = Literal["none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"]
 ACTIVATIONS: dict[str, int] = {
     "none": pb.ACTIVATION_NONE,
     "relu": pb.ACTIVATION_RELU,
     "silu": pb.ACTIVATION_SILU,
     "gelu_tanh": pb.ACTIVATION_GELU_TANH,
     "gelu_erf": pb.ACTIVATION_GELU_ERF,
+    "relu_squared": pb.ACTIVATION_RELU_SQUARED,
 }
 
 
@@ -37,7 +38,7 @@ class Gate:
 
     Attributes
     ----------
-    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
+    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "relu_squared", "none"}
     period : int
         Columns of gate that lie together, in front of as many of up. 1: they alternate. 0: halves.
     alpha : float
@@ -102,7 +103,7 @@ def matmul(
         May be d itself. Needed when beta is not 0.
     bias : tensor [n], float32 or d's dtype, optional
         float32 with a gate.
-    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"}
     gate : Gate, optional
         Not beside c or an activation.
     kernel : str
@@ -176,7 +177,7 @@ def gated(
     dst : tensor [rows, n] or [batch, rows, n], float32, bfloat16 or float16; or Operand
         An Operand of float8_e4m3fn with scales of BLOCK_1X128 is quantised as `quantize` does, and
         is ready to be the next matmul's a: `session.operand((rows, n), Granularity.BLOCK_1X128)`.
-    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"}
     period : int
         Columns of gate that lie together, in front of as many of up; divides n. 1: they alternate.
         0: n, two halves.

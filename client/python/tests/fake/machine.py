@@ -28,6 +28,8 @@ def activated(activation: int, x: np.ndarray) -> np.ndarray:
         return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     if activation == pb.ACTIVATION_GELU_ERF:
         return x / 2 * (1 + _erf(x / np.sqrt(2)))
+    if activation == pb.ACTIVATION_RELU_SQUARED:
+        return np.maximum(x, 0) ** 2
     return x
 
 

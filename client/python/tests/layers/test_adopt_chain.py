@@ -77,6 +77,10 @@ def new_gelu(x):
 FOUND = {
     "timm's": (Mlp, ["gelu_erf", "none"]),
     "without biases": (lambda: Mlp(nn.SiLU, bias=False), ["silu", "none"]),
+    "Nemotron's": (
+        lambda: Named("up_proj", "down_proj", lambda x: torch.square(F.relu(x))),
+        ["relu_squared", "none"],
+    ),
     "in place": (lambda: Mlp(lambda: nn.ReLU(inplace=True)), ["relu", "none"]),
     "tanh's gelu": (lambda: Mlp(lambda: nn.GELU("tanh")), ["gelu_tanh", "none"]),
     "CLIP's names": (lambda: Named("fc1", "fc2", F.gelu), ["gelu_erf", "none"]),

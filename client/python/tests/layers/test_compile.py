@@ -183,6 +183,10 @@ def quick_gelu(x):
     return x * torch.sigmoid(1.702 * x)
 
 
+def squared_relu(x):
+    return F.relu(x) ** 2
+
+
 def new_gelu(x):
     return 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
@@ -211,6 +215,7 @@ MODELS = {
     "scaled": lambda: nn.Sequential(Scaled(), Scaled()),
     "norms on both sides": lambda: nn.Sequential(Behind(), Behind()),
     "a LayerNorm spelt out": lambda: nn.Sequential(*(Llama(SpeltLayerNorm) for _ in range(2))),
+    "relu's square": lambda: nn.Sequential(*(Encoder(Called(squared_relu)) for _ in range(2))),
     "relu in place": lambda: nn.Sequential(*(Encoder(nn.ReLU(inplace=True)) for _ in range(2))),
 }
 

@@ -41,6 +41,7 @@ KINDS = {
     "transposed": Transposed,
     "no ups": Alone,
     "no ups, relu": lambda: Alone(nn.ReLU()),
+    "no ups, relu_squared": lambda: Alone(lambda x: nn.functional.relu(x).square()),
     "no ups, transposed": AloneTransposed,
 }
 

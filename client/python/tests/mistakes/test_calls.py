@@ -12,7 +12,7 @@ from .told import check_told
 X = np.ones((3, 8), "f4")
 W = np.ones((8, 5), "f4")
 WORDS_OF_QUANTIZE = "fp8-block, fp8-row, fp8-tensor, int8-block, int8-row, int8-tensor"
-WORDS_OF_ACTIVATION = "none, relu, silu, gelu_tanh, gelu_erf"
+WORDS_OF_ACTIVATION = "none, relu, silu, gelu_tanh, gelu_erf, relu_squared"
 
 
 def closed_client(session):

@@ -74,6 +74,8 @@ struct FinisherInPlace : Finisher<C, Out> {
         return Each(sums, [](float x) { return Activated<ActivationType::kRelu>(x, 1.0f); });
       case ActivationType::kGeluErf:
         return Each(sums, [](float x) { return Activated<ActivationType::kGeluErf>(x, 1.0f); });
+      case ActivationType::kReluSquared:
+        return Each(sums, [](float x) { return Activated<ActivationType::kReluSquared>(x, 1.0f); });
       default: {
         const SigmoidLike gate(args.activation);
         return Each(sums, [&](float x) { return gate.Activated(x); });

@@ -52,6 +52,8 @@ constexpr Finish kFinishes[] = {
     {.bias = Finish::kOfD, .activation = Activation::kGeluErf},
     {.f32 = true, .alpha = -0.5f, .activation = Activation::kGeluTanh},
     {.f32 = true, .bias = Finish::kF32, .activation = Activation::kSilu},
+    {.activation = Activation::kReluSquared},
+    {.f32 = true, .bias = Finish::kF32, .activation = Activation::kReluSquared},
 };
 
 double Norm(const std::vector<double>& values) {

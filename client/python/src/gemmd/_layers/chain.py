@@ -20,6 +20,7 @@ ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
     "gelu_erf": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
+    "relu_squared": lambda x: F.relu(x).square(),
 }
 _OFF = 5e-5  # of an activation's values, however they are computed; erf's and tanh's differ by 5e-4
 _SCALES = (1, 8)  # of rows that are tried: limits on values show with large ones

@@ -246,7 +246,7 @@ class Work(Unpickled):
             "int8-row", "int8-tensor": quantises on the device what is not quantised yet.
         bias : array, torch tensor or tensor [n], optional
         alpha : float
-        activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+        activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf", "relu_squared"}
         out : Tensor or Buffer [m, n], optional
             Leave the result there, on the device.
         out_dtype : DTypeLike
