@@ -71,11 +71,10 @@ class Compiled(Unpickled):
         it was. Published weights stay. Again: does nothing.
         """
         if self._in_place:
-            from gemmd._layers import decoding
+            from gemmd._layers import in_place
 
-            self._in_place, self.module._compiled_call_impl = False, None
-            decoding.take_out(self.module)
-            self._compiling.take_out()
+            self._in_place = False
+            in_place.take_out(self.module, self._compiling)
         for layer in (*self, *self.experts.values()):
             layer.close()
 
@@ -198,9 +197,10 @@ def compile(
         )
     if quantize is not None:
         words.check("quantize", quantize, get_args(Quantize))
-    from gemmd._layers import decoding
+    from gemmd._layers import in_place as places
+    from gemmd._layers.frames import allow_kinds, frame_of
     from gemmd._layers.graph.compiling import Compiling
-    from gemmd._layers.graph.rest import backend_of, without_graphs
+    from gemmd._layers.graph.rest import backend_of
 
     least = words.whole("min_elements", min_elements)
     backends = ("eager", *torch._dynamo.list_backends())
@@ -208,15 +208,11 @@ def compile(
     left_to = backend_of(rest, mode)
     name = words.text("name", name)
     compiling = Compiling(model, session, name, quantize, least, left_to, experts)
+    allow_kinds()
     if in_place:
-        compiling.put_in()
-        backend: Any = compiling
-        if decoding.decodes(model):
-            decoding.put_in(model, compiling)
-            # No graphs of the model's own calls: a prompt has another length each time, and makes the
-            # cache, which must not lie in a graph's memory.
-            backend = compiling.leaving_to(backend_of(rest, without_graphs(mode)))
-        model.compile(backend=backend, **options)
+        places.put_in(model, compiling, rest, mode, options)
         return Compiled(model, compiling, in_place)
     own = compiling.shadow_of(model)
-    return Compiled(torch.compile(own, backend=compiling, **options), compiling)
+    module = torch.compile(own, backend=compiling, **options)
+    module.forward = torch.compile(frame_of(own.__call__), backend=compiling, **options)
+    return Compiled(module, compiling)

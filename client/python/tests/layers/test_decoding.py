@@ -11,6 +11,8 @@ import gemmd
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from gemmd._layers.frames import frame_of  # noqa: E402
+
 from .compiling import no_gradients  # noqa: E402, F401
 from .models import relative_error  # noqa: E402
 from .test_compile import EXACT, MODELS, WIDTH, Llama  # noqa: E402
@@ -88,6 +90,65 @@ def test_what_generate_does_not_compile_is_called_as_the_model_is(session):
         assert len(fast) in (3, 4), fast
 
 
+class Inner(nn.Sequential):
+    """As a model of transformers that is part of another."""
+
+    main_input_name = "x"
+
+    def __init__(self):
+        super().__init__(Llama(), Llama())
+        self.config = SimpleNamespace()
+
+
+class EncoderDecoder(nn.Module):
+    """`generate` calls the encoder by itself, and the model with what that gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = Inner(), Inner()
+
+    def forward(self, x, states=None):
+        return self.decoder(x + (self.encoder(x) if states is None else states))
+
+    def generate(self, x):
+        return self(x, states=self.encoder(x))
+
+
+def test_what_a_method_calls_by_itself_goes_by_blocks(session):
+    model = EncoderDecoder().eval()
+    x = torch.randn(2, 5, WIDTH)
+    wanted = model.generate(x)
+    with gemmd.compile(model, session, in_place=True, **EXACT) as fast:
+        assert relative_error(model.generate(x), wanted) < 1e-5
+        assert (len(fast), fast.left) == (6, []), fast
+        assert relative_error(model(x), wanted) < 1e-5  # the encoder within
+    assert torch.equal(model.generate(x), wanted)
+    assert model.encoder._compiled_call_impl is None
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_models_of_one_class_do_not_count_together(session, monkeypatch, in_place):
+    """What torch compiles of one function it counts, and stops at a limit."""
+    monkeypatch.setattr("gemmd._layers.frames._MOST_KINDS", 1)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for _ in range(3):
+            model = MODELS["llama"]().eval()
+            x = torch.randn(2, 5, WIDTH)
+            wanted = model(x)
+            with gemmd.compile(model, session, in_place=in_place, **EXACT) as fast:
+                assert relative_error((model if in_place else fast)(x), wanted) < 1e-5
+                assert (len(fast), fast.left) == (3, []), fast
+
+
+def test_more_kinds_of_calls_than_torch_would_compile(session):
+    model = MODELS["llama"]().eval()
+    limit = torch._dynamo.config.patch(recompile_limit=1)
+    with limit, gemmd.compile(model, session, dynamic=False, **EXACT) as fast:
+        for rows in range(1, 5):
+            fast(torch.randn(rows, 5, WIDTH))
+        assert fast._compiling.graphs == 4, fast
+
+
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_modes_of_inductor(session, mode):
     model = MODELS["llama"]().eval()
@@ -113,7 +174,7 @@ def test_a_backend_is_told_what_torch_tells(session):
     """
     TOLD.clear()
     model = MODELS["llama"]().eval()
-    torch.compile(model, backend="told")(torch.randn(2, 5, WIDTH))
+    torch.compile(frame_of(model), backend="told")(torch.randn(2, 5, WIDTH))
     torch._dynamo.reset()
     with gemmd.compile(model, session, rest="told", **EXACT) as fast:
         fast(torch.randn(2, 5, WIDTH))

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import torch
 
+from gemmd._layers.frames import frame_of
 from gemmd._layers.graph.compiling import Compiling
 from gemmd._layers.graph.rest import backend_of
 
@@ -51,7 +52,7 @@ class Decoding:
             if isinstance(backend, str):
                 backend = backend_of(backend, mode if backend == _BACKEND else "", options)
             self._made[key] = torch.compile(
-                self._call,
+                frame_of(self._call),
                 backend=self._compiling.leaving_to(backend),
                 fullgraph=bool(flags["fullgraph"]),
                 dynamic=flags["dynamic"],
