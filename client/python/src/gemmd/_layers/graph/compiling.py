@@ -21,6 +21,7 @@ from gemmd._layers.chain import by_scale, random_rows
 from gemmd._layers.graph.by_parameters import ByParameters
 from gemmd._layers.graph.einsums import spell_einsums
 from gemmd._layers.graph.found import Found
+from gemmd._layers.graph.fused_norms import fuse_norms
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
@@ -142,6 +143,10 @@ class Compiling:
                 if block is not None:
                     rewrite(reading, written, block, now, as_op=rest is not None)
             if rest is None:
+                taken = {
+                    node for one, block in made if block is not None for node in one.region.nodes()
+                }
+                fuse_norms(reading, writes, taken, now)
                 call_directly(graph)
         graph.lint()
         graph_module.recompile()
