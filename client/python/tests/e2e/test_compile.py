@@ -9,6 +9,7 @@ import gemmd
 pytestmark = pytest.mark.e2e
 
 torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
 
 from ..layers import test_compile as layers  # noqa: E402
 from ..layers.compiling import no_gradients  # noqa: E402, F401
@@ -108,3 +109,37 @@ def test_graphs_of_a_call_that_writes_to_a_cache(session):
             assert relative_error(got, model(x, caches[1], places[1])) < layers.FP8
             assert torch.equal(*caches) and torch.equal(*places)
     assert not torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+
+
+class Attends(nn.Module):
+    """Of rows of any number; on Hopper torch takes cuDNN's attention, which plans for each."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(256, 768), nn.Linear(256, 256)
+
+    def forward(self, x):
+        q, k, v = (
+            one.view(*x.shape[:2], 4, 64).transpose(1, 2) for one in self.qkv(x).chunk(3, -1)
+        )
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(x.shape))
+
+
+@pytest.mark.usefixtures("shared_gpu")
+def test_attentions_of_lengths_that_come_once_are_not_planned(session):
+    model = Attends().eval().to("cuda", torch.bfloat16)
+
+    def plans(called, length):
+        x = torch.randn(1, length, 256, device="cuda", dtype=torch.bfloat16)
+        kind = torch.profiler.ProfilerActivity.CPU
+        with torch.profiler.profile(activities=[kind]) as seen:
+            y = called(x)
+        assert relative_error(y, model(x)) < layers.FP8
+        return any("cudnn_attention" in one.name for one in seen.events())
+
+    if not plans(model, 99):
+        pytest.skip("torch takes another attention here")
+    with gemmd.compile(model, session, min_elements=0, dynamic=True) as fast:
+        assert not any(plans(fast, length) for length in range(100, 110))
+        assert [plans(fast, 120) for _ in range(4)] == [False, False, True, True]

@@ -122,7 +122,7 @@ TEST_F(Fp8GpuTest, ActivatesResultsHoweverTheyLie) {
           c.out = out;
           c.d = d;
           MatmulOp op = MakeMatmul(scene, c);
-          op.alpha *= 0x1p-14f;
+          op.alpha = std::min(op.alpha, 0x1p-14f);  // F16 has its own, beyond which squares vanish
           op.activation = static_cast<Activation>(activation);
           Check(scene, op);
         }

@@ -18,6 +18,7 @@ from gemmd._layers.adopting import Adoption, put
 from gemmd._layers.agreement import bound, differs
 from gemmd._layers.blocks.block import Block
 from gemmd._layers.chain import by_scale, random_rows
+from gemmd._layers.graph.attention import of_any_length
 from gemmd._layers.graph.by_parameters import ByParameters
 from gemmd._layers.graph.einsums import spell_einsums
 from gemmd._layers.graph.found import Found
@@ -147,6 +148,7 @@ class Compiling:
                     node for one, block in made if block is not None for node in one.region.nodes()
                 }
                 fuse_norms(reading, writes, taken, now)
+                of_any_length(graph)
                 call_directly(graph)
         graph.lint()
         graph_module.recompile()

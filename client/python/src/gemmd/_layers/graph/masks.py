@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Graph, GraphModule, Node
 
+from gemmd._layers.graph.attention import Attention
 from gemmd._layers.graph.nodes import arguments, sample
 from gemmd._layers.graph.writes import is_write
 
@@ -140,6 +141,8 @@ class _Mask:
     def attend(self) -> Callable[..., Any]:
         """An attention that is given the numbers in a mask's place."""
 
+        attend = Attention().attend
+
         def attention(query: Any, key: Any, value: Any, *numbers: Any, **options: Any) -> Any:
             extents = query.shape[-2], key.shape[-2]
             known = (*numbers, *extents) in self._kinds
@@ -149,7 +152,7 @@ class _Mask:
                 options["attn_mask"] = self._make(*numbers).contiguous()
             else:
                 options["is_causal"] = kind == "causal"
-            return F.scaled_dot_product_attention(query, key, value, **options)
+            return attend(query, key, value, **options)
 
         return attention
 
