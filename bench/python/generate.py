@@ -4,7 +4,8 @@
 Layers have the sizes of published models and random weights in bfloat16; models.py says which, and
 `--layers` how many. Of a few, the host's part of `generate` is most of a token's time. A figure is the
 time of a token: that of many less that of two, over as many. "dynamic" is the cache that `generate` has
-by itself, "static" one of one size, with which it makes a CUDA graph of what decodes.
+by itself, "static" one of one size, with which it makes a CUDA graph of what decodes. "once": each prompt
+is longer than those before, so that no two tokens meet as many others; else all have one length.
 Needs torch, transformers 5, a GPU, and a daemon on this host that has it; run both under MPS.
 """
 
@@ -35,6 +36,7 @@ class Way(NamedTuple):
     name: str
     by_gemmd: bool
     cache: dict[str, Any]  # what generate is told
+    once: bool = False
 
 
 _STATIC = {"cache_implementation": "static"}
@@ -43,6 +45,8 @@ WAYS = (
     Way("torch, static", False, _STATIC),
     Way("gemmd, dynamic", True, {}),
     Way("gemmd, static", True, _STATIC),
+    Way("torch, once", False, {}, True),
+    Way("gemmd, once", True, {}, True),
 )
 
 
@@ -62,17 +66,24 @@ def generated(
     return time.perf_counter() - began, said
 
 
-def token_us(model: Any, ids: Any, cache: dict[str, Any]) -> tuple[float, Any]:
-    """Of one token of all sequences, and what the model said."""
+def token_us(model: Any, ids: Any, way: Way) -> tuple[float, Any]:
+    """Of one token of all sequences, and what the model said of the first prompt."""
+    prompt = ids
+
+    def turn(count: int) -> tuple[float, Any]:
+        nonlocal prompt
+        got = generated(model, prompt, count, way.cache)
+        if way.once:
+            prompt = prompt[:, :1].repeat(1, prompt.shape[1] + count)
+        return got
 
     def seconds(count: int) -> float:
-        return statistics.median(
-            generated(model, ids, count, cache)[0] for _ in range(_TURNS)
-        )
+        return statistics.median(turn(count)[0] for _ in range(_TURNS))
 
+    _, said = turn(2)
     for _ in range(_WARM):
-        generated(model, ids, _TOKENS + 2, cache)
-        _, said = generated(model, ids, 2, cache)
+        turn(_TOKENS + 2)
+        turn(2)
     us = (seconds(_TOKENS + 2) - seconds(2)) / _TOKENS * 1e6
     return us, said
 
@@ -101,7 +112,7 @@ def measured(
             fast = None
             if way.by_gemmd:
                 fast = gemmd.compile(own, session, in_place=True)
-            us[way.name], said[way.name] = token_us(own, ids, way.cache)
+            us[way.name], said[way.name] = token_us(own, ids, way)
             made = repr(fast) if fast is not None else made
             if fast is not None:
                 fast.close()
