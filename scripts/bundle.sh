@@ -40,7 +40,8 @@ bundle() {
   for program in "$out"/bin/*; do
     # Without it the libraries beside a program would not be found. An RPATH, unlike a RUNPATH, also
     # holds for what the libraries themselves need.
-    readelf -d "$program" | grep -Eq '\(RPATH\).*\$ORIGIN/\.\./lib' ||
+    # Read to its end: under pipefail what `grep -q` leaves unread would count as a failure of readelf.
+    readelf -d "$program" | grep -E '\(RPATH\).*\$ORIGIN/\.\./lib' >/dev/null ||
       bundle_fail "$program has no RPATH \$ORIGIN/../lib; see gemmd_relocatable in cmake/targets.cmake"
     # The loader's own word for where each library comes from: a tree that leans on this machine's would fail there.
     while read -r name _ path _; do
