@@ -14,6 +14,7 @@ def plans(monkeypatch):
     monkeypatch.setattr(attention, "_owed", {})
     monkeypatch.setattr(attention, "_is_cudnns", lambda *_: True)
     switched = []
+    monkeypatch.setattr(torch.backends.cuda, "cudnn_sdp_enabled", lambda: True)
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
     one = attention.Attention()
 
@@ -54,6 +55,16 @@ def test_shapes_are_forgotten_before_they_are_too_many(plans, monkeypatch):
     for keys in range(1, 30):
         plans(keys)
     assert len(attention._owed) <= 5
+
+
+@pytest.mark.usefixtures("plans")
+def test_what_was_switched_off_stays_off(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False)
+    switched = []
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", switched.append)
+    q = torch.randn(2, 4, 1, 16)
+    attention.Attention().attend(q, q, q)
+    assert switched == [False, False]
 
 
 def test_what_a_plan_saves_grows_with_the_attention():

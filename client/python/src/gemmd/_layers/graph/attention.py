@@ -45,11 +45,12 @@ class Attention:
             return F.scaled_dot_product_attention(query, key, value, *given, **options)
         backends = torch.backends.cuda
         with _lock:
+            enabled = backends.cudnn_sdp_enabled()
             backends.enable_cudnn_sdp(False)
             try:
                 return F.scaled_dot_product_attention(query, key, value, *given, **options)
             finally:
-                backends.enable_cudnn_sdp(True)
+                backends.enable_cudnn_sdp(enabled)
 
     def _has_plan(
         self, query: Any, key: Any, value: Any, attn_mask: Any = None, *given: Any, **options: Any
