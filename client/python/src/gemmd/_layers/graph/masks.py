@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.fx import Graph, GraphModule, Node
 
 from gemmd._layers.graph.attention import Attention
+from gemmd._layers.graph.heads import drop, unrepeated
 from gemmd._layers.graph.nodes import arguments, sample
 from gemmd._layers.graph.writes import is_write
 
@@ -37,6 +38,7 @@ def say_masks(graph: Graph, as_op: bool) -> None:
         own = made[mask]
         if own is None:
             _make_dense(graph, node, mask)
+            _pack_heads(graph, node)
         elif not own.numbers:
             extents = _extents(given)
             known = all(isinstance(one, int) for one in extents)
@@ -45,11 +47,13 @@ def say_masks(graph: Graph, as_op: bool) -> None:
                 _make_dense(graph, node, mask)
             else:
                 _replace_mask(node, None, kind == "causal")
+                _share_heads(node)
         elif not as_op:
             node.args = (given["query"], given["key"], given["value"], *own.numbers)
             rest = {name: given[name] for name in ("dropout_p", "scale", "enable_gqa")}
             node.kwargs = {name: one for name, one in rest.items() if one is not None}
-            node.target = own.attend()
+            times = _share_heads(node)
+            node.target = own.attend(times)
     for own in made.values():
         for node in reversed(own.nodes if own is not None else ()):
             if not node.users:
@@ -75,6 +79,52 @@ def _replace_mask(node: Node, mask: Node | None, causal: bool) -> None:
     given.update(attn_mask=mask, is_causal=causal)
     node.args = tuple(given[name] for name in _NAMES[:3])
     node.kwargs = {name: given[name] for name in _NAMES[3:] if given[name] is not None}
+
+
+def _share_heads(node: Node) -> int:
+    """Has an attention without a mask take keys and values as they were before they were repeated for
+    its heads. Returns how often they were.
+    """
+    query, key, value, *more = node.args
+    found = unrepeated(node, query, key, value)
+    if found is None or not isinstance(key, Node) or not isinstance(value, Node):
+        return 1
+    times = int(sample(key).shape[1]) // int(sample(found[0]).shape[1])
+    node.args = (query, *found, *more)
+    node.kwargs = {**node.kwargs, "enable_gqa": True}
+    for one in {key, value}:
+        drop(one)
+    return times
+
+
+def _pack_heads(graph: Graph, node: Node) -> None:
+    """Has one with a mask for all heads, and one query, take what heads share as rows of one head: with
+    a mask torch's fast kernels do not know of sharing.
+    """
+    given = arguments(node, _NAMES)
+    query, mask = given["query"], sample(given["attn_mask"])
+    if sample(query) is None or sample(query).shape[-2] != 1 or mask is None:
+        return
+    if mask.dim() != 4 or tuple(mask.shape[1:3]) != (1, 1):
+        return
+    found = unrepeated(node, query, given["key"], given["value"])
+    if found is None:
+        return
+    heads, columns = int(sample(query).shape[1]), int(sample(query).shape[-1])
+    shared = int(sample(found[0]).shape[1])
+    packed = (-1, shared, heads // shared, columns)
+    with graph.inserting_before(node):
+        rows = graph.call_method("reshape", (query, *packed))
+        rows.meta = {"example_value": sample(query).reshape(packed)}
+    node.args = (rows, *found)
+    node.kwargs = {name: given[name] for name in _NAMES[3:] if given[name] is not None}
+    with graph.inserting_after(node):
+        result = graph.call_method("reshape", (node, -1, heads, 1, columns))
+    node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+    result.meta = dict(node.meta)
+    node.meta = {**node.meta, "example_value": sample(node).reshape(packed)}
+    for one in {given["key"], given["value"]}:
+        drop(one)
 
 
 def _make_dense(graph: Graph, node: Node, mask: Node) -> None:
@@ -138,9 +188,10 @@ class _Mask:
             self._kinds[key] = _kind(self._make(*numbers), queries, keys)
         return self._kinds[key]
 
-    def attend(self) -> Callable[..., Any]:
-        """An attention that is given the numbers in a mask's place."""
-
+    def attend(self, times: int) -> Callable[..., Any]:
+        """An attention that is given the numbers in a mask's place. With a mask, keys and values are
+        repeated so many times.
+        """
         attend = Attention().attend
 
         def attention(query: Any, key: Any, value: Any, *numbers: Any, **options: Any) -> Any:
@@ -148,10 +199,13 @@ class _Mask:
             known = (*numbers, *extents) in self._kinds
             capturing = query.is_cuda and torch._C._cuda_isCurrentStreamCapturing()
             kind = self.kind_of(numbers, *extents) if known or not capturing else "other"
-            if kind == "other":
-                options["attn_mask"] = self._make(*numbers).contiguous()
-            else:
+            if kind != "other":
                 options["is_causal"] = kind == "causal"
+                return attend(query, key, value, **options)
+            options["attn_mask"] = self._make(*numbers).contiguous()
+            if times > 1:
+                options.pop("enable_gqa")
+                key, value = (one.repeat_interleave(times, 1) for one in (key, value))
             return attend(query, key, value, **options)
 
         return attention

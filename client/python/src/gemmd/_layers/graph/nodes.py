@@ -78,10 +78,10 @@ def alike(node: Node, other: Any, columns: bool = True) -> bool:
         if columns
         else zip(one.shape[:-1], two.shape[:-1], strict=True)
     )
-    return one.dim() > 1 and all(_is_same(a, b) for a, b in extents)
+    return one.dim() > 1 and all(is_same(a, b) for a, b in extents)
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Of two extents, which may be symbols: those are the same only if they are written alike."""
     if isinstance(one, int) and isinstance(other, int):
         return one == other
