@@ -144,3 +144,37 @@ def test_attentions_of_lengths_that_come_once_are_not_planned(session):
         fast(torch.randn(1, 98, 256, device="cuda", dtype=torch.bfloat16))  # torch traces it
         assert not any(plans(fast, length) for length in range(100, 110))
         assert [plans(fast, 120) for _ in range(4)] == [False, False, True, True]
+
+
+class Shares(nn.Module):
+    """Four heads share a key and a value, which are repeated as transformers does; all rows attend, or
+    the last one, to those in front, or to those that a mask has.
+    """
+
+    def __init__(self, last):
+        super().__init__()
+        self.qkv, self.out, self.last = nn.Linear(256, 384), nn.Linear(256, 256), last
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = (
+            one.view(b, n, -1, 64).transpose(1, 2) for one in self.qkv(x).split([256, 64, 64], -1)
+        )
+        rows = torch.arange(n, device=x.device)
+        mask = (rows <= rows[:, None]).expand(b, 1, n, n)
+        if self.last:
+            q, mask = q[:, :, -1:], (x[:, None, None, :, 0] > -1.5).expand(b, 1, 1, n)
+        k, v = (one[:, :, None].expand(b, 1, 4, n, 64).reshape(b, 4, n, 64) for one in (k, v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out(y.transpose(1, 2).reshape(b, -1, 256))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.usefixtures("shared_gpu")
+def test_shared_heads_on_a_gpu(session, last, dynamic):
+    model = Shares(last).eval().to("cuda", torch.bfloat16)
+    with gemmd.compile(model, session, quantize=None, min_elements=0, dynamic=dynamic) as fast:
+        for rows in (40, 41, 300):
+            x = torch.randn(3, rows, 256, device="cuda", dtype=torch.bfloat16)
+            assert relative_error(fast(x), model(x)) < 0.02

@@ -22,6 +22,7 @@ from gemmd._layers.graph.writes import is_write
 Kind = Literal["all", "causal", "other"]
 
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_CAN_SHARE = "enable_gqa" in (F.scaled_dot_product_attention.__doc__ or "")  # torch 2.5 and later
 _MOST_KNOWN = 256  # extents of one mask
 
 
@@ -38,7 +39,8 @@ def say_masks(graph: Graph, as_op: bool) -> None:
         own = made[mask]
         if own is None:
             _make_dense(graph, node, mask)
-            _pack_heads(graph, node)
+            if not as_op:
+                _pack_heads(graph, node)
         elif not own.numbers:
             extents = _extents(given)
             known = all(isinstance(one, int) for one in extents)
@@ -47,7 +49,8 @@ def say_masks(graph: Graph, as_op: bool) -> None:
                 _make_dense(graph, node, mask)
             else:
                 _replace_mask(node, None, kind == "causal")
-                _share_heads(node)
+                if not as_op:
+                    _share_heads(node)
         elif not as_op:
             node.args = (given["query"], given["key"], given["value"], *own.numbers)
             rest = {name: given[name] for name in ("dropout_p", "scale", "enable_gqa")}
@@ -86,7 +89,7 @@ def _share_heads(node: Node) -> int:
     its heads. Returns how often they were.
     """
     query, key, value, *more = node.args
-    found = unrepeated(node, query, key, value)
+    found = unrepeated(node, query, key, value) if _CAN_SHARE else None
     if found is None or not isinstance(key, Node) or not isinstance(value, Node):
         return 1
     times = int(sample(key).shape[1]) // int(sample(found[0]).shape[1])
