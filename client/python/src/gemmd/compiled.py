@@ -133,6 +133,9 @@ def compile(
     explains. The model itself is left as it is, and keeps its weights; they are read once, so what
     becomes of them later is not seen.
 
+    torch compiles up to 64 kinds of calls of a model then, and not 8 of all models together: its
+    `recompile_limit` is raised, for the process.
+
     Call it under `torch.no_grad()` or `torch.inference_mode()`: blocks have no gradients. Calls may be
     captured in a CUDA graph, once they were made with as many rows.
 
@@ -165,7 +168,8 @@ def compile(
         for each shape. In place, a model of transformers that generates makes none of its own calls.
     in_place : bool
         The model's own calls go this way until `close`, so that methods of it do, too, such as
-        `generate` of Hugging Face's models. What that compiles to decode with a static cache goes by
+        `generate` of Hugging Face's models. So do models within it that are called alone, as
+        `generate` calls an encoder. What that compiles to decode with a static cache goes by
         blocks, too, as its `compile_config` says; by CUDA graphs if nothing is said.
     experts : bool
         Modules of experts become layers. False: they stay torch's, where memory lacks room for both.
