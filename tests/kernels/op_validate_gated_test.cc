@@ -92,8 +92,8 @@ TEST_F(OpValidateGatedTest, RefusesNumbersOutOfRange) {
   }
   ExpectRefused([](GatedOp& op) { op.activation = Activation::kGeluErf; },
                 HasSubstr("does not go with gelu_erf"));
-  ExpectRefused([](GatedOp& op) { op.activation = static_cast<Activation>(5); },
-                HasSubstr("activation number 5 does not exist"));
+  ExpectRefused([](GatedOp& op) { op.activation = static_cast<Activation>(kActivations); },
+                HasSubstr("activation number 6 does not exist"));
 }
 
 TEST_F(OpValidateGatedTest, RefusesOverlaps) {

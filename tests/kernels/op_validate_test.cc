@@ -99,8 +99,8 @@ TEST_F(OpValidateTest, RefusesUnknownEnums) {
   matmul_.a.granularity = static_cast<ScaleGranularity>(5);
   ExpectInvalid(matmul_, "granularity number 5");
   matmul_.a.granularity = ScaleGranularity::kBlock1x128;
-  matmul_.activation = static_cast<Activation>(5);
-  ExpectInvalid(matmul_, "activation number 5");
+  matmul_.activation = static_cast<Activation>(kActivations);
+  ExpectInvalid(matmul_, "activation number 6");
   quantize_.granularity = static_cast<ScaleGranularity>(200);
   ExpectInvalid(quantize_, "granularity number 200");
 }

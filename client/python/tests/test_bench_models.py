@@ -35,11 +35,12 @@ def test_a_row_is_held_against_torch():
 
 
 def test_a_row_of_tokens_is_held_against_torch():
-    us = {way.name: one for way, one in zip(generate.WAYS, [8.0, 4.0, 6.0, 1.0], strict=True)}
+    us = {way.name: one for way, one in zip(generate.WAYS, [8.0, 4.0, 6.0, 1.0, 32.0, 7.0], strict=True)}
     told = generate.shown({"model": "a", "layers": 3, "batch": 4, "us": us})
     assert told == (
         "a, 3 layers, 4 sequences: torch, dynamic 8 us a token;"
-        " torch, static 0.50; gemmd, dynamic 0.75; gemmd, static 0.12"
+        " torch, static 0.50; gemmd, dynamic 0.75; gemmd, static 0.12;"
+        " torch, once 4.00; gemmd, once 0.88"
     )
 
 
