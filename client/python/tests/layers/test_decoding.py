@@ -174,7 +174,7 @@ def test_a_backend_is_told_what_torch_tells(session):
     """
     TOLD.clear()
     model = MODELS["llama"]().eval()
-    torch.compile(frame_of(model), backend="told")(torch.randn(2, 5, WIDTH))
+    torch.compile(frame_of(model.__call__), backend="told")(torch.randn(2, 5, WIDTH))
     torch._dynamo.reset()
     with gemmd.compile(model, session, rest="told", **EXACT) as fast:
         fast(torch.randn(2, 5, WIDTH))
