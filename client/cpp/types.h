@@ -40,15 +40,14 @@ enum class ScaleGranularity : int {
   kBlock128x128 = 4,  // scales [ceil(rows/128), ceil(k/128)]
 };
 
-// x -> max(x, 0); x * sigmoid(x); x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))); x/2 * (1 +
-// erf(x / sqrt(2))).
+// Of one number x.
 enum class Activation : int {
   kNone = 0,
-  kRelu = 1,
-  kSilu = 2,
-  kGeluTanh = 3,
-  kGeluErf = 4,
-  kReluSquared = 5
+  kRelu = 1,         // max(x, 0)
+  kSilu = 2,         // x * sigmoid(x)
+  kGeluTanh = 3,     // x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+  kGeluErf = 4,      // x/2 * (1 + erf(x / sqrt(2)))
+  kReluSquared = 5,  // max(x, 0)^2
 };
 
 // How GroupedMatmul::groups tells which rows are whose; see there.

@@ -217,6 +217,6 @@ def compile(
         places.put_in(model, compiling, rest, mode, options)
         return Compiled(model, compiling, in_place)
     own = compiling.shadow_of(model)
-    module = torch.compile(own, backend=compiling, **options)
+    module = torch.compile(own, backend=compiling, **options)  # a module, for a place among others
     module.forward = torch.compile(frame_of(own.__call__), backend=compiling, **options)
     return Compiled(module, compiling)

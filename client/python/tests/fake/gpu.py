@@ -1,5 +1,5 @@
 """A torch whose CUDA tensors are host memory, over the driver that the C++ tests play
-(tests/client/armed/fake_cuda.cc), for streams.py.
+(tests/client/armed/fake_cuda.cc), for the tests of on_fake_gpu.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.fx import Graph
+from torch.fx import Graph, Node
+
+from gemmd._layers.graph.nodes import arguments
+
+# What torch's attention is given: tensors, of which the mask may be missing, and options.
+NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_TENSORS = 3
 
 _PLANNED_US = 33e3
 _AT_ONCE = 3  # calls of one attention, one behind the other
@@ -29,7 +35,14 @@ def of_any_length(graph: Graph) -> None:
     """For graphs that run as they are."""
     for node in graph.nodes:
         if node.target is F.scaled_dot_product_attention:
+            give(node, arguments(node, NAMES))
             node.target = Attention().attend
+
+
+def give(node: Node, given: dict[str, Any]) -> None:
+    """These to an attention: query, key and value by place, all else by name."""
+    node.args = tuple(given[name] for name in NAMES[:_TENSORS])
+    node.kwargs = {name: given[name] for name in NAMES[_TENSORS:] if given[name] is not None}
 
 
 class Attention:
@@ -39,34 +52,34 @@ class Attention:
         self._shape: tuple[Any, ...] = ()
         self._times = 0
 
-    def attend(self, query: Any, key: Any, value: Any, *given: Any, **options: Any) -> Any:
+    def attend(self, query: Any, key: Any, value: Any, **options: Any) -> Any:
         """`F.scaled_dot_product_attention`."""
-        if self._has_plan(query, key, value, *given, **options):
-            return F.scaled_dot_product_attention(query, key, value, *given, **options)
+        if self._has_plan(query, key, value, options):
+            return F.scaled_dot_product_attention(query, key, value, **options)
         backends = torch.backends.cuda
         with _lock:
             enabled = backends.cudnn_sdp_enabled()
             backends.enable_cudnn_sdp(False)
             try:
-                return F.scaled_dot_product_attention(query, key, value, *given, **options)
+                return F.scaled_dot_product_attention(query, key, value, **options)
             finally:
                 backends.enable_cudnn_sdp(enabled)
 
-    def _has_plan(
-        self, query: Any, key: Any, value: Any, attn_mask: Any = None, *given: Any, **options: Any
-    ) -> bool:
+    def _has_plan(self, query: Any, key: Any, value: Any, options: dict[str, Any]) -> bool:
         """Or needs none, or is to have one now."""
-        shape = (query.shape, key.shape, query.dtype, attn_mask is None, options.get("is_causal"))
+        mask = options.get("attn_mask")
+        shape = (query.shape, key.shape, query.dtype, mask is None, options.get("is_causal"))
         self._times = self._times + 1 if shape == self._shape else 1
         self._shape = shape
         owed = _owed.get(shape)
         if owed is None:
-            owed = _PLANNED_US if _is_cudnns(query, key, value, attn_mask, options) else 0.0
+            with _lock:  # or another thread may have switched cuDNN's off, for its own call
+                owed = _PLANNED_US if _is_cudnns(query, key, value, mask, options) else 0.0
             if len(_owed) >= _MOST_SHAPES:
                 _owed.clear()
         capturing = query.is_cuda and torch._C._cuda_isCurrentStreamCapturing()
         if owed > 0 and not capturing:  # which is no time to plan
-            owed = 0.0 if self._times >= _AT_ONCE else owed - _saving_us(query, key, attn_mask)
+            owed = 0.0 if self._times >= _AT_ONCE else owed - _saving_us(query, key, mask)
         _owed[shape] = max(owed, 0.0)
         return owed <= 0
 

@@ -138,15 +138,15 @@ class Compiling:
                 reading.graph, reading.order, {x for one in regions for x in one.nodes()}
             )
             made = [(one, self._made(reading, writes, one)) for one in map(Written, regions)]
-            self._leave_choosers(reading, made)
+            taken = {
+                node for one, block in made if block is not None for node in one.region.nodes()
+            }
+            self._leave_choosers(reading, taken)
             now = dict[Node, Node]()  # what stands where an output did
             for written, block in made:
                 if block is not None:
                     rewrite(reading, written, block, now, as_op=rest is not None)
             if rest is None:
-                taken = {
-                    node for one, block in made if block is not None for node in one.region.nodes()
-                }
                 fuse_norms(reading, writes, taken, now)
                 of_any_length(graph)
                 call_directly(graph)
@@ -164,13 +164,10 @@ class Compiling:
             self._leave(reading, written.region.weights, why)
         return block
 
-    def _leave_choosers(
-        self, reading: Reading, made: Iterable[tuple[Written, Block | None]]
-    ) -> None:
+    def _leave_choosers(self, reading: Reading, taken: set[Node]) -> None:
         """Those that no block multiplies."""
-        within = {node for one, block in made if block is not None for node in one.region.nodes()}
         for one in reading.choosers:
-            if one.root not in within:
+            if one.root not in taken:
                 why = "it chooses experts; rounded weights would choose others"
                 self._leave(reading, (one.weight,), why)
 

@@ -43,10 +43,10 @@ def _fuse(reading: Reading, norm: Found, now: Mapping[Node, Node]) -> bool:
     nodes = {id(reading.constant(one)): one for node in norm.nodes for one in node.all_input_nodes}
     if not all(id(one) in nodes for one in vectors):  # one that is nowhere in the graph
         return False
-    graph = reading.graph
+    graph, widened = reading.graph, kinds not in (set(), {dtype})
     with graph.inserting_before(norm.root):
         x: Any = now.get(source, source)
-        if kinds == {torch.float32} != {dtype}:
+        if widened:
             x = graph.call_method("to", (x, torch.float32))
         weight, bias = (None if one is None else nodes[id(one)] for one in (norm.weight, norm.bias))
         shape = (int(sample(source).shape[-1]),)
@@ -54,7 +54,7 @@ def _fuse(reading: Reading, norm: Found, now: Mapping[Node, Node]) -> bool:
             y = graph.call_function(torch.layer_norm, (x, shape, weight, bias, norm.epsilon))
         else:
             y = graph.call_function(torch.rms_norm, (x, shape, weight, norm.epsilon))
-        if kinds == {torch.float32} != {dtype}:
+        if widened:
             y = graph.call_method("to", (y, dtype))
     y.meta = dict(norm.root.meta)
     norm.root.replace_all_uses_with(y)

@@ -14,15 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Graph, GraphModule, Node
 
-from gemmd._layers.graph.attention import Attention
-from gemmd._layers.graph.heads import drop, unrepeated
+from gemmd._layers.graph.attention import NAMES, Attention, give
+from gemmd._layers.graph.heads import pack_heads, share_heads
 from gemmd._layers.graph.nodes import arguments, sample
 from gemmd._layers.graph.writes import is_write
 
 Kind = Literal["all", "causal", "other"]
 
-_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-_CAN_SHARE = "enable_gqa" in (F.scaled_dot_product_attention.__doc__ or "")  # torch 2.5 and later
 _MOST_KNOWN = 256  # extents of one mask
 
 
@@ -40,7 +38,7 @@ def say_masks(graph: Graph, as_op: bool) -> None:
         if own is None:
             _make_dense(graph, node, mask)
             if not as_op:
-                _pack_heads(graph, node)
+                pack_heads(node)
         elif not own.numbers:
             extents = _extents(given)
             known = all(isinstance(one, int) for one in extents)
@@ -50,12 +48,12 @@ def say_masks(graph: Graph, as_op: bool) -> None:
             else:
                 _replace_mask(node, None, kind == "causal")
                 if not as_op:
-                    _share_heads(node)
+                    share_heads(node)
         elif not as_op:
             node.args = (given["query"], given["key"], given["value"], *own.numbers)
             rest = {name: given[name] for name in ("dropout_p", "scale", "enable_gqa")}
             node.kwargs = {name: one for name, one in rest.items() if one is not None}
-            times = _share_heads(node)
+            times = share_heads(node)
             node.target = own.attend(times)
     for own in made.values():
         for node in reversed(own.nodes if own is not None else ()):
@@ -67,8 +65,8 @@ def _attention(node: Node) -> dict[str, Any] | None:
     """The arguments of an attention with a mask."""
     if node.target is not F.scaled_dot_product_attention:
         return None
-    given = arguments(node, _NAMES)
-    tensors = all(isinstance(given[name], Node) for name in _NAMES[:4])
+    given = arguments(node, NAMES)
+    tensors = all(isinstance(given[name], Node) for name in NAMES[:4])
     return given if tensors and not given["is_causal"] else None
 
 
@@ -78,56 +76,7 @@ def _extents(given: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _replace_mask(node: Node, mask: Node | None, causal: bool) -> None:
-    given = arguments(node, _NAMES)
-    given.update(attn_mask=mask, is_causal=causal)
-    node.args = tuple(given[name] for name in _NAMES[:3])
-    node.kwargs = {name: given[name] for name in _NAMES[3:] if given[name] is not None}
-
-
-def _share_heads(node: Node) -> int:
-    """Has an attention without a mask take keys and values as they were before they were repeated for
-    its heads. Returns how often they were.
-    """
-    query, key, value, *more = node.args
-    found = unrepeated(node, query, key, value) if _CAN_SHARE else None
-    if found is None or not isinstance(key, Node) or not isinstance(value, Node):
-        return 1
-    times = int(sample(key).shape[1]) // int(sample(found[0]).shape[1])
-    node.args = (query, *found, *more)
-    node.kwargs = {**node.kwargs, "enable_gqa": True}
-    for one in {key, value}:
-        drop(one)
-    return times
-
-
-def _pack_heads(graph: Graph, node: Node) -> None:
-    """Has one with a mask for all heads, and one query, take what heads share as rows of one head: with
-    a mask torch's fast kernels do not know of sharing.
-    """
-    given = arguments(node, _NAMES)
-    query, mask = given["query"], sample(given["attn_mask"])
-    if sample(query) is None or sample(query).shape[-2] != 1 or mask is None:
-        return
-    if mask.dim() != 4 or tuple(mask.shape[1:3]) != (1, 1):
-        return
-    found = unrepeated(node, query, given["key"], given["value"])
-    if found is None:
-        return
-    heads, columns = int(sample(query).shape[1]), int(sample(query).shape[-1])
-    shared = int(sample(found[0]).shape[1])
-    packed = (-1, shared, heads // shared, columns)
-    with graph.inserting_before(node):
-        rows = graph.call_method("reshape", (query, *packed))
-        rows.meta = {"example_value": sample(query).reshape(packed)}
-    node.args = (rows, *found)
-    node.kwargs = {name: given[name] for name in _NAMES[3:] if given[name] is not None}
-    with graph.inserting_after(node):
-        result = graph.call_method("reshape", (node, -1, heads, 1, columns))
-    node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
-    result.meta = dict(node.meta)
-    node.meta = {**node.meta, "example_value": sample(node).reshape(packed)}
-    for one in {given["key"], given["value"]}:
-        drop(one)
+    give(node, {**arguments(node, NAMES), "attn_mask": mask, "is_causal": causal})
 
 
 def _make_dense(graph: Graph, node: Node, mask: Node) -> None:
