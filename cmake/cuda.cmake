@@ -22,13 +22,20 @@ if(NOT TARGET CUDA::nvToolsExt)
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# gemmd_cuda_kernels(NAME SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil
+# Half an hour of a cold build is the optimizing of kernels whose machine code no test reads, on machines without a GPU.
+option(GEMMD_QUICK_KERNELS "Compile kernels that are UNREAD fast instead of well: for builds that only tests use" OFF)
+
+# gemmd_cuda_kernels(NAME [UNREAD] SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil
+# UNREAD: no tuning table, reference or test depends on their machine code.
 function(gemmd_cuda_kernels name)
-  cmake_parse_arguments(ARG "" "" "SRCS" ${ARGN})
+  cmake_parse_arguments(ARG "UNREAD" "" "SRCS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_compile_options(${name} PRIVATE
     -gencode=arch=compute_90a,code=sm_90a -O3 --expt-relaxed-constexpr -Xptxas=--warn-on-spills,--register-usage-level=10
     -Xcompiler=-Wall)
+  if(GEMMD_QUICK_KERNELS AND ARG_UNREAD)
+    target_compile_options(${name} PRIVATE -Ofc=mid)
+  endif()
   target_link_libraries(${name} PUBLIC CUDA::cudart_static)
 endfunction()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `make test` builds and runs: first all builds, then one ctest run over them, whose closing line counts all tests.
 #
-#   scripts/test.sh all           asan, tsan, a short fuzz, and cuda, or cpu where there is no nvcc
+#   scripts/test.sh all           asan, tsan, a short fuzz, and cuda-tests, or cpu where there is no nvcc
 #   scripts/test.sh cpu|cuda|asan|tsan|soak ...
 #
 # asan is address and undefined-behaviour sanitizers, built by clang with the fuzz targets in it. The tests that call a daemon
@@ -16,9 +16,10 @@ listings=()
 
 stage() { printf '\n== %s: %s (%d s so far)\n' "$1" "$2" "$SECONDS"; }
 
-# With CUDA where nvcc is found, as users have it installed; tests labelled gpu skip where there is none.
+# With CUDA where nvcc is found; tests labelled gpu skip where there is none. The preset `cuda` has the same tests for a
+# machine with a GPU.
 whole=cpu
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then whole=cuda; fi
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then whole=cuda-tests; fi
 
 # any NAME..: a regular expression for the tests of these binaries, found or not.
 any() { echo "^($(IFS='|' && echo "$*"))(\\.|_NOT_BUILT)"; }
