@@ -17,7 +17,7 @@ endforeach()
 set_tests_properties(python.torch python.layers_adopt python.layers_adopt_chain python.layers_adopt_names
                      python.layers_attention python.layers_autocast python.layers_compile python.layers_decoding
                      python.layers_einsums python.layers_experts python.layers_heads python.layers_likes python.layers_masks
-                     python.layers_mixtures python.layers_routers python.layers_scaled python.layers_siblings
+                     python.layers_mixtures python.layers_replays python.layers_routers python.layers_scaled python.layers_siblings
                      python.layers_spelling python.layers_spelt_norms
                      PROPERTIES SKIP_RETURN_CODE 5)
 
@@ -30,7 +30,7 @@ foreach(file IN LISTS files)
   set_tests_properties(${name} PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 900)
 endforeach()
 
-set_tests_properties(python.e2e_compile python.e2e_experts python.e2e_kinds PROPERTIES SKIP_RETURN_CODE 5)
+set_tests_properties(python.e2e_compile python.e2e_experts python.e2e_kinds python.e2e_replays PROPERTIES SKIP_RETURN_CODE 5)
 
 add_test(NAME python.e2e_digits
          COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${GEMMD_VENV_PYTHON}

@@ -75,6 +75,7 @@ class Compiled(Unpickled):
 
             self._in_place = False
             in_place.take_out(self.module, self._compiling)
+        self._compiling.forget_graphs()
         for layer in (*self, *self.experts.values()):
             layer.close()
 
@@ -161,8 +162,8 @@ def compile(
         time: on an H200 a captured graph gains where torch takes some 80 us for a layer. Calls as
         torch makes them gained with all blocks that were tried (docs/benchmarks/h200-worker.md).
     rest : str
-        The backend of torch's compiler for what is left: "eager" runs it as it is, "inductor"
-        fuses it.
+        The backend of torch's compiler for what is left: "eager" runs it as it is, and replays it as
+        CUDA graphs where calls of few rows come again; "inductor" fuses it.
     mode : str
         Of `rest="inductor"`, as `torch.compile` has it: "reduce-overhead" makes calls CUDA graphs, one
         for each shape. In place, a model of transformers that generates makes none of its own calls.

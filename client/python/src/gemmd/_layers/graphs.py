@@ -10,8 +10,9 @@ go with the next capture: memory that torch has freed meanwhile is the GPU's aga
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,33 @@ MOST_OF_A_SESSION = 2048  # of the 8192 that one arms
 # A smaller x is copied by the kernel that rings (client/armed/copy_kernel.h), which costs nothing.
 LEAST_LENT_BYTES = (512 << 10) + 1
 _SEMAPHORE_BYTES = 32  # sizeof(sem_t) of glibc and musl, 64 bits
+
+
+class _Own(threading.local):
+    """Which graphs a thread captures: those that `compile` makes, which run one at a time."""
+
+    seats: list[Seat] | None = None
+
+
+_own = _Own()
+
+
+@contextmanager
+def own(seats: list[Seat]) -> Iterator[None]:
+    """Seats that are captured within it are appended."""
+    _own.seats = seats
+    try:
+        yield
+    finally:
+        _own.seats = None
+
+
+def note(seat: Seat) -> bool:
+    """A seat that is captured: whether by one of `compile`'s own."""
+    if _own.seats is None:
+        return False
+    _own.seats.append(seat)
+    return True
 
 
 class Graph:
@@ -115,9 +143,7 @@ def rows_in_place(x: Any, m: int) -> Any:
     return flat if fits else flat.contiguous()
 
 
-def _made(
-    calls: LocalCalls, stream: int, seated: Callable[[list[Buffer]], Seat]
-) -> Seat | None:
+def _made(calls: LocalCalls, stream: int, seated: Callable[[list[Buffer]], Seat]) -> Seat | None:
     """A seat of the graph that the stream is captured in, with what it was lent."""
     calls.give_up_ended()
     if calls.of_graphs >= MOST_OF_A_LAYER or not calls.may_have_more_of_graphs(MOST_OF_A_SESSION):

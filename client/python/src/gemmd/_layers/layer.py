@@ -204,6 +204,11 @@ class Layer(Unpickled):
             return None
         return self._local.captured(parts, rows)
 
+    @property
+    def is_in_graphs_of_others(self) -> bool:
+        """Whether the caller has captured it in a graph."""
+        return self._local.is_in_graphs_of_others
+
     def module(self) -> Any:
         """The layer as a torch.nn.Module, for a model of modules: `block.mlp = mlp.module()`. It
         has no parameters, so what moves, converts or saves a model leaves it as it is. A deep copy

@@ -54,10 +54,13 @@ class LocalCalls(Seats):
         self._captured: dict[int, Place] = {}  # for graphs, by the GPU's ordinal here
         # By the plan's rows, x's dtype and GPU, the lane, and the layer's variant.
         self._gpu_calls: dict[tuple[int, Any, int, int, Hashable], GpuCall] = {}
-        self._warm: set[tuple[int, Any, Hashable]] = set()  # rows, dtypes and variants that were called
+        self._warm: set[tuple[int, Any, Hashable]] = (
+            set()
+        )  # rows, dtypes and variants that were called
         # Those that `again` knows: by x's shape, dtype and GPU, and the stream.
         self._known: dict[tuple[Any, Any, int, int], Known] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring
+        self.is_in_graphs_of_others = False  # which the caller may replay at any time
         self._neighbours.add(self)
 
     # From the host.
@@ -207,6 +210,8 @@ class LocalCalls(Seats):
                     seat.armed.slot.call_on(stream, *into, *result, lacking)
                 except BaseException as error:
                     raise self._not_called(error, seat, direct) from None
+            if capturing:
+                self._note(seat)
             if x.dtype is given.dtype and not capturing and not copied:
                 self._know((given.shape, x.dtype, device, stream), Known(call, shape, m))
             return out if direct is None else direct.memory.handed_out(shape, m)
@@ -237,7 +242,12 @@ class LocalCalls(Seats):
                     seat.armed.slot.call_on(stream, 0, 0, 0, 0, 0, 0, 0)
                 except BaseException as error:
                     raise self._not_called(error, seat, None) from None
+            self._note(seat)
             return out
+
+    def _note(self, seat: Seat) -> None:
+        if not graphs.note(seat):
+            self.is_in_graphs_of_others = True
 
     # What graphs have for themselves.
 
@@ -375,7 +385,9 @@ class LocalCalls(Seats):
         narrowing.warn_of(x=dtype)
         sent = layer.dtype_for(narrowing.activations_as(dtype))
         step = layer.step(rows, sent, "device_shared")
-        if lane == GRAPHS:  # nobody sees when one is replayed: it must not have the session's memory
+        if (
+            lane == GRAPHS
+        ):  # nobody sees when one is replayed: it must not have the session's memory
             with cuda.driver().relaxed_capture():
                 place = self._place_of_graphs(step, device)
                 seat = self._seat(place, step, True)

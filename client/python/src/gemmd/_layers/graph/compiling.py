@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -28,9 +29,11 @@ from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
 from gemmd._layers.graph.reading import Reading, parameters_of
 from gemmd._layers.graph.regions import Region, regions_of
+from gemmd._layers.graph.replays import Replays, replayed
 from gemmd._layers.graph.rest import Backend
 from gemmd._layers.graph.rewriting import call_directly, can_regroup, rewrite
 from gemmd._layers.graph.spelling import spell
+from gemmd._layers.graph.turn import Turn
 from gemmd._layers.graph.writes import Writes
 from gemmd._layers.graph.written import Matrix, Written
 from gemmd._layers.layer import Layer
@@ -87,6 +90,8 @@ class Compiling:
         self.blocks = list[Block]()
         self.left = [f"{path}: {why}" for path, why in self._experts.left.items()]
         self.graphs = 0
+        self._turn = Turn()
+        self._replays = WeakSet[Replays]()
 
     def __call__(self, graph_module: GraphModule, inputs: Any) -> Callable[..., Any]:
         """What runs in a graph's place."""
@@ -110,6 +115,11 @@ class Compiling:
     def shadow_of(self, model: Any) -> Any:
         """The model to compile, whose experts are those; the model itself if it has none."""
         return shadow(model, self._stand_ins)
+
+    def forget_graphs(self) -> None:
+        """CUDA's, whose memory is free then. No call may be under way."""
+        for one in self._replays:
+            one.forget()
 
     def put_in(self) -> None:
         """Those, into the model itself."""
@@ -153,8 +163,10 @@ class Compiling:
         graph.lint()
         graph_module.recompile()
         if rest is None:
-            forward: Callable[..., Any] = graph_module.forward
-            return forward, reading.read_of
+            run = replayed(graph_module, inputs, self._buffers, self._turn)
+            if isinstance(run, Replays):
+                self._replays.add(run)
+            return run, reading.read_of
         return rest(graph_module, inputs), reading.read_of
 
     def _made(self, reading: Reading, writes: Writes, written: Written) -> Block | None:

@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from gemmd._layers.graph.attention import NAMES, Attention, give
 from gemmd._layers.graph.heads import pack_heads, share_heads
-from gemmd._layers.graph.nodes import arguments, sample
+from gemmd._layers.graph.nodes import arguments, draws, sample
 from gemmd._layers.graph.writes import is_write
 
 Kind = Literal["all", "causal", "other"]
@@ -122,7 +122,7 @@ class _Mask:
             value = node.meta.get("example_value")
             if isinstance(value, torch.SymInt | int):
                 numbers[node] = None
-            elif node.op in ("call_function", "call_method") and not _draws(node):
+            elif node.op in ("call_function", "call_method") and not draws(node):
                 nodes.add(node)
                 todo += node.all_input_nodes
             else:
@@ -161,12 +161,6 @@ class _Mask:
             return attend(query, key, value, **options)
 
         return attention
-
-
-def _draws(node: Node) -> bool:
-    """Whether it gives another result each time."""
-    name = str(getattr(node.target, "__name__", node.target))
-    return name.startswith(("rand", "normal", "bernoulli", "multinomial", "dropout"))
 
 
 def _kind(mask: Any, queries: int, keys: int) -> Kind:

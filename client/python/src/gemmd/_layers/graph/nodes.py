@@ -54,6 +54,12 @@ def arguments(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     return given
 
 
+def draws(node: Node) -> bool:
+    """Whether it gives another result each time."""
+    name = str(getattr(node.target, "__name__", node.target))
+    return name.startswith(("rand", "normal", "bernoulli", "multinomial", "dropout"))
+
+
 def is_product_call(node: Node) -> bool:
     """Whether it multiplies matrices."""
     return node.target is F.linear or node.target is torch.addmm or node.target in MATMULS

@@ -7,7 +7,7 @@ differ.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.fx import Graph, Node
 
 from gemmd._layers import torch_ops
 from gemmd._layers.blocks.block import Block
+from gemmd._layers.graph.calls import calling
 from gemmd._layers.graph.nodes import alike, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import Region
@@ -37,7 +38,7 @@ def rewrite(
                 _flat(graph, node, one) for node, one in zip(region.inputs, given, strict=True)
             ]
         if not as_op:
-            y = graph.call_function(_caller(block.of_parts), tuple(given))
+            y = graph.call_function(calling(block, block.of_parts), tuple(given))
         else:
             x = given[0] if len(given) == 1 else graph.call_function(torch.cat, (given, -1))
             traced = block._traced
@@ -66,7 +67,8 @@ def call_directly(graph: Graph) -> None:
         for op in (torch.ops.gemmd.layer, torch.ops.gemmd.routed):
             if node.target in (op, op.default):
                 *given, key, _, _ = node.args
-                node.target, node.args = _caller(torch_ops.layer_of(key)), tuple(given)
+                layer = torch_ops.layer_of(key)
+                node.target, node.args = calling(layer, layer), tuple(given)
 
 
 def _behind(node: Node) -> Node:
@@ -75,15 +77,6 @@ def _behind(node: Node) -> Node:
     while where.op in ("placeholder", "get_attr"):
         where = where.next
     return where
-
-
-def _caller(called: Callable[..., Any]) -> Callable[..., Any]:
-    """With a name, as torch wants it."""
-
-    def gemmd_layer(*inputs: Any) -> Any:
-        return called(*inputs)
-
-    return gemmd_layer
 
 
 def _are_alike(inputs: Sequence[Node]) -> bool:

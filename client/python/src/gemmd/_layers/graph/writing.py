@@ -24,7 +24,7 @@ class Writer:
         with self._graph.inserting_before(self._before):
             node: Node = make(target, args, kwargs)
         samples = {one: one.meta["example_value"] for one in node.all_input_nodes}
-        with _without_values(samples.values()):
+        with without_values(samples.values()):
             node.meta = {"example_value": evaluate(node, samples)}
         return node
 
@@ -35,7 +35,7 @@ class Writer:
         return self(operator.getitem, of, slice(first, end))
 
 
-def _without_values(samples: Iterable[Any]) -> AbstractContextManager[Any]:
+def without_values(samples: Iterable[Any]) -> AbstractContextManager[Any]:
     """What torch makes besides must have none, either."""
     modes = (getattr(one, "fake_mode", None) for one in samples)
     return next((one for one in modes if one is not None), nullcontext())

@@ -1,0 +1,237 @@
+"""A graph cut at what has another shape with every call, as attentions over a cache that grows: the
+pieces between two cuts have the same shapes again and again.
+
+What a call's rows are, such as a batch, may be symbols of torch's: pieces have those extents, and no
+others that change.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import BuiltinFunctionType
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from gemmd._layers.graph.nodes import draws, evaluate
+from gemmd._layers.graph.writes import is_write
+from gemmd._layers.graph.writing import without_values
+from gemmd._layers.layer import Layer
+
+_MODULES = ("torch", "_operator", "math")
+_NAMESPACES = ("aten", "prims", "gemmd")
+_LEAST = 3  # nodes of a piece that is worth a graph
+# What torch is in from one node to another: none of a piece's may be left out of it.
+_STATES = (
+    "_enter",
+    "_exit",
+    "_set_grad",
+    "set_grad",
+    "_saved_tensors",
+    "_set_fwd",
+    "inference_mode",
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Attributes
+    ----------
+    nodes : tuple of Node
+        In the graph's order.
+    inputs, outputs : tuple of Node
+        What it is given, and what of it others take.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+
+class Cut:
+    """A graph's pieces.
+
+    Parameters
+    ----------
+    graph : torch.fx.Graph
+    layers : dict of Node to Layer
+        Calls of layers: their rows are the calls'.
+    device : str
+        The type of the device that pieces run on.
+
+    Attributes
+    ----------
+    symbols : set
+        Of the pieces' extents.
+    order : list of Node or Piece
+        All of the graph but its placeholders, as it can run. Empty where it has no piece with a layer.
+    """
+
+    def __init__(self, graph: Graph, layers: Mapping[Node, Layer], device: str) -> None:
+        self._device = device
+        self._fixed = set[Node]()
+        self.symbols = {
+            one for node in layers for of in node.all_input_nodes for one in symbols(of)
+        }
+        self.order = list[Node | Piece]()
+        calls = [one for one in graph.nodes if one.op not in ("placeholder", "get_attr", "output")]
+        if not layers or any(is_write(one) or _is_state(one) for one in calls):
+            return
+        _complete(calls, layers)
+        self._find_fixed(calls, layers)
+        order = list(self._ordered(calls))
+        within = {node for one in order if isinstance(one, Piece) for node in one.nodes}
+        if not within.isdisjoint(layers):
+            self.order = order
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [one for one in self.order if isinstance(one, Piece)]
+
+    def _find_fixed(self, calls: list[Node], layers: Mapping[Node, Layer]) -> None:
+        for node in calls:
+            if node in layers or self._is_fixed(node):
+                self._fixed.add(node)
+        for node in reversed(calls):  # what is several tensors stays within a piece
+            if _tensor(node) is None and node not in layers:
+                if not self._fixed.issuperset(node.users):
+                    self._fixed.discard(node)
+
+    def _is_fixed(self, node: Node) -> bool:
+        tensors = _tensors(node)
+        if not tensors or draws(node) or _is_attention(node) or not _is_known(node):
+            return False
+        for of in (node, *node.all_input_nodes):
+            given = _tensors(of)
+            if not given and of not in self._fixed and not _is_number(of):
+                return False
+            if any(one.device.type != self._device for one in given):
+                return False
+            if not symbols(of) <= self.symbols:
+                return False
+        return True
+
+    def _ordered(self, calls: list[Node]) -> Iterator[Node | Piece]:
+        """Others in their own order, and before each all that can run of the rest, if it needs some."""
+        waiting = [one for one in calls if one in self._fixed]
+        done = {one for one in calls[0].graph.nodes if one not in set(calls)} if calls else set()
+        for node in [*(one for one in calls if one not in self._fixed), None]:
+            if node is None or not done.issuperset(node.all_input_nodes):
+                ready = list[Node]()
+                for one in waiting:
+                    if done.issuperset(one.all_input_nodes):
+                        ready.append(one)
+                        done.add(one)
+                waiting = [one for one in waiting if one not in done]
+                yield from self._as_pieces(ready)
+            if node is not None:
+                yield node
+                done.add(node)
+
+    def _as_pieces(self, nodes: list[Node]) -> Iterator[Node | Piece]:
+        if len(nodes) < _LEAST:
+            yield from nodes
+            return
+        within = set(nodes)
+        inputs = dict.fromkeys(
+            of for node in nodes for of in node.all_input_nodes if of not in within
+        )
+        outputs = [node for node in nodes if any(user not in within for user in node.users)]
+        yield Piece(tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+def _complete(calls: list[Node], layers: Mapping[Node, Layer]) -> None:
+    """With samples of what was put into the graph."""
+    for node in calls:
+        if "example_value" in node.meta:
+            continue
+        given = [_tensors(one) for one in node.all_input_nodes]
+        if not given or not all(given):
+            continue
+        values = {one: one.meta["example_value"] for one in node.all_input_nodes}
+        with suppress(Exception), without_values(given[0]):
+            if node in layers:
+                x = given[0][0]
+                made = x.new_empty((*x.shape[:-1], layers[node].out_features))
+            else:
+                made = evaluate(node, values)
+            node.meta["example_value"] = made
+
+
+def module_of(owner: GraphModule, piece: Piece) -> GraphModule:
+    """A piece as a function of its inputs; its outputs are a tuple."""
+    graph, now = Graph(), dict[Node, Node]()
+    for node in piece.inputs:
+        now[node] = graph.placeholder(node.name)
+    for node in piece.nodes:
+        now[node] = graph.node_copy(node, lambda one: now[one])
+    graph.output(tuple(now[node] for node in piece.outputs))
+    return GraphModule(owner, graph)
+
+
+def joined(owner: GraphModule, cut: Cut, calls: Sequence[Any]) -> GraphModule:
+    """The graph with these calls in the places of its pieces."""
+    graph, now, at = Graph(), dict[Node, Node](), 0
+    for node in owner.graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            now[node] = graph.node_copy(node, lambda one: now[one])
+    for one in cut.order:
+        if isinstance(one, Node):
+            now[one] = graph.node_copy(one, lambda of: now[of])
+            continue
+        results = graph.call_function(calls[at], tuple(now[of] for of in one.inputs))
+        at += 1
+        for which, node in enumerate(one.outputs):
+            now[node] = graph.call_function(operator.getitem, (results, which))
+    last = next(one for one in reversed(owner.graph.nodes) if one.op == "output")
+    graph.node_copy(last, lambda one: now[one])
+    return GraphModule(owner, graph)
+
+
+def symbols(node: Node) -> set[Any]:
+    """Of a node's extents, or of the number that it is."""
+    value = node.meta.get("example_value", node.meta.get("val"))
+    found = set[Any]()
+    for one in (*_tensors(node), value):
+        for extent in (*one.shape, *one.stride()) if isinstance(one, torch.Tensor) else (one,):
+            if isinstance(extent, torch.SymInt):
+                found |= extent.node.expr.free_symbols
+    return found
+
+
+def _tensor(node: Node) -> Any:
+    found = node.meta.get("example_value", node.meta.get("val"))
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def _tensors(node: Node) -> tuple[Any, ...]:
+    """The tensor that a node is, or those of a tuple of nothing else."""
+    found = node.meta.get("example_value", node.meta.get("val"))
+    several = found if isinstance(found, (tuple, list)) else (found,)
+    return tuple(several) if all(isinstance(one, torch.Tensor) for one in several) else ()
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node.meta.get("example_value", node.meta.get("val")), (int, torch.SymInt))
+
+
+def _is_attention(node: Node) -> bool:
+    """Which chooses among torch's kernels by the call, and plans for a shape."""
+    return "attend" in getattr(node.target, "__qualname__", "")
+
+
+def _is_known(node: Node) -> bool:
+    """Whether it is torch's: what others have registered may do something else each time."""
+    if node.op == "call_method" or isinstance(node.target, BuiltinFunctionType):
+        return True
+    if isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return str(node.target).startswith(_NAMESPACES)
+    return (getattr(node.target, "__module__", None) or "").partition(".")[0] in _MODULES
+
+
+def _is_state(node: Node) -> bool:
+    return str(getattr(node.target, "__name__", node.target)).startswith(_STATES)
