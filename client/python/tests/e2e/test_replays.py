@@ -17,7 +17,7 @@ from gemmd._layers.graph import compiling, replays  # noqa: E402
 from ..layers import test_compile as layers  # noqa: E402
 from ..layers.compiling import no_gradients  # noqa: E402, F401
 from ..layers.models import relative_error  # noqa: E402
-from ..layers.test_replays import Model, empty  # noqa: E402
+from ..layers.test_replays import Encoder, Model, empty  # noqa: E402
 
 
 class Inverted(Model):
@@ -79,6 +79,16 @@ def test_each_call_has_its_own_rows(pair, mode):
         assert sum(len(one._captured) for one in captured(pair)) == 3
     with torch.no_grad():
         decode(pair, 1, 10)
+
+
+@pytest.mark.parametrize("pair", [Encoder], indirect=True)
+def test_an_encoder_is_one_graph(pair):
+    model, fast, _ = pair
+    for tokens in [5] * (replays.OFTEN + 4) + [6, 7] * (replays.OFTEN + 4):
+        x = torch.randn(2, tokens, 32, device="cuda", dtype=torch.bfloat16)
+        assert relative_error(fast(x), model(x)) < layers.FP8
+    kept = [one for got in captured(pair) for one in got._captured.values()]
+    assert len(kept) == 3 and all(len(one.pieces) == 1 for one in kept)
 
 
 def test_threads_and_streams(pair):

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from gemmd._layers.graph import captured as captures  # noqa: E402
+from gemmd._layers import graphs as of_layers  # noqa: E402
 from gemmd._layers.graph import compiling, replays, turn  # noqa: E402
 
 from .compiling import no_gradients  # noqa: E402, F401
@@ -64,6 +64,16 @@ class Written(Model):
         y, part, made = super().forward(x, caches)
         y.mul_(2)
         return y, part, made
+
+
+class Encoder(Model):
+    """Without a cache."""
+
+    def forward(self, x):
+        nothing = x.new_zeros(len(x), HEADS, 0, HEAD)
+        for layer in self.layers:
+            x, _ = layer(x, self.turn, (nothing, nothing))
+        return x
 
 
 def empty(batch):
@@ -168,17 +178,42 @@ def test_a_parameter_that_has_moved_is_captured_anew(pair, graphs):
     assert graphs.captured == 2 * before
 
 
-def test_calls_of_many_rows_are_left_alone(pair, graphs, monkeypatch):
-    monkeypatch.setattr(captures, "MOST_COPIED_BYTES", 4 * WIDTH * 4 - 1)
-    decode(pair, 4, replays.OFTEN + 6)
+def test_what_is_large_is_not_copied(pair, graphs, monkeypatch):
+    monkeypatch.setattr(replays, "MOST_COPIED_BYTES", 2 * WIDTH * 4 - 1)
+    decode(pair, 2, replays.OFTEN + 6)
     assert graphs.captured == 0
-    decode(pair, 3, 3)
-    decode(pair, 3, replays.OFTEN)
+
+
+def test_no_more_is_held_than_may_be(pair, graphs, monkeypatch):
+    for batch in (2, 3):
+        decode(pair, batch, 2)
+    decode(pair, 3, replays.OFTEN + 2)
     before = graphs.captured
     assert before > 0
     monkeypatch.setattr(replays, "MOST_HELD_BYTES", 0)
     decode(pair, 2, replays.OFTEN + 3)
     assert graphs.captured == before
+
+
+def test_a_call_of_many_rows_is_not_tried_again(pair, graphs, monkeypatch):
+    def recorded(run):
+        graphs.captured += 1
+        raise of_layers.TooLargeError
+
+    monkeypatch.setattr(graphs, "recorded", recorded)
+    decode(pair, 1, replays.OFTEN + 8)
+    assert graphs.captured == 1
+    assert not any(one.why_not for one in replaying(graphs))
+
+
+@pytest.mark.parametrize("pair", [Encoder], indirect=True)
+def test_an_encoder_is_one_piece(pair, graphs):
+    model, fast = pair
+    for tokens in [5] * (replays.OFTEN + 4) + [6, 7] * (replays.OFTEN + 4):
+        x = torch.randn(2, tokens, WIDTH)
+        assert relative_error(fast(x), model(x)) < 1e-5
+    kept = [one for got in replaying(graphs) for one in got._captured.values()]
+    assert len(kept) == 3 and all(len(one.pieces) == 1 for one in kept)
 
 
 def test_one_call_at_a_time_and_one_stream(pair, graphs):

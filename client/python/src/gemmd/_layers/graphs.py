@@ -33,29 +33,36 @@ LEAST_LENT_BYTES = (512 << 10) + 1
 _SEMAPHORE_BYTES = 32  # sizeof(sem_t) of glibc and musl, 64 bits
 
 
+class TooLargeError(Exception):
+    """A call of many rows, whose kernels are what it waits for."""
+
+
 class _Own(threading.local):
     """Which graphs a thread captures: those that `compile` makes, which run one at a time."""
 
     seats: list[Seat] | None = None
+    most_bytes = 0  # of a call's x
 
 
 _own = _Own()
 
 
 @contextmanager
-def own(seats: list[Seat]) -> Iterator[None]:
-    """Seats that are captured within it are appended."""
-    _own.seats = seats
+def own(seats: list[Seat], most_bytes: int) -> Iterator[None]:
+    """Seats that are captured within it are appended. A call with a larger x raises TooLargeError."""
+    _own.seats, _own.most_bytes = seats, most_bytes
     try:
         yield
     finally:
         _own.seats = None
 
 
-def note(seat: Seat) -> bool:
+def note(seat: Seat, x_bytes: int) -> bool:
     """A seat that is captured: whether by one of `compile`'s own."""
     if _own.seats is None:
         return False
+    if x_bytes > _own.most_bytes:
+        raise TooLargeError
     _own.seats.append(seat)
     return True
 

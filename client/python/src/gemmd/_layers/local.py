@@ -211,7 +211,7 @@ class LocalCalls(Seats):
                 except BaseException as error:
                     raise self._not_called(error, seat, direct) from None
             if capturing:
-                self._note(seat)
+                self._note(seat, x.nbytes)
             if x.dtype is given.dtype and not capturing and not copied:
                 self._know((given.shape, x.dtype, device, stream), Known(call, shape, m))
             return out if direct is None else direct.memory.handed_out(shape, m)
@@ -242,11 +242,11 @@ class LocalCalls(Seats):
                     seat.armed.slot.call_on(stream, 0, 0, 0, 0, 0, 0, 0)
                 except BaseException as error:
                     raise self._not_called(error, seat, None) from None
-            self._note(seat)
+            self._note(seat, sum(one.nbytes for one in parts))
             return out
 
-    def _note(self, seat: Seat) -> None:
-        if not graphs.note(seat):
+    def _note(self, seat: Seat, x_bytes: int) -> None:
+        if not graphs.note(seat, x_bytes):
             self.is_in_graphs_of_others = True
 
     # What graphs have for themselves.

@@ -13,8 +13,6 @@ from gemmd._layers.graph.turn import Turn
 
 Run = Callable[..., Any]
 
-MOST_COPIED_BYTES = 1 << 20  # of one input: the kernels of more rows are what a call waits for
-
 
 class Captured:
     """A graph's pieces as they were captured with one number of rows.
@@ -80,10 +78,6 @@ def _several(results: Any) -> Sequence[Any]:
     return results if isinstance(results, (tuple, list)) else (results,)
 
 
-class TooLargeError(Exception):
-    """A call of many rows."""
-
-
 class _Recorded:
     """A piece in a CUDA graph.
 
@@ -110,8 +104,6 @@ class _Recorded:
         for at, one in enumerate(given):
             if isinstance(one, torch.Tensor) and not stays[at]:
                 if id(one) not in earlier:
-                    if one.nbytes > MOST_COPIED_BYTES:
-                        raise TooLargeError
                     own[at] = one.clone()
                 self._into.append((at, own[at]))
         self._given = own

@@ -1,5 +1,5 @@
 """A graph cut at what has another shape with every call, as attentions over a cache that grows: the
-pieces between two cuts have the same shapes again and again.
+pieces between two cuts have the same shapes again and again. Of an encoder all is one piece.
 
 What a call's rows are, such as a batch, may be symbols of torch's: pieces have those extents, and no
 others that change.
@@ -7,34 +7,36 @@ others that change.
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from gemmd._layers.graph.nodes import draws, evaluate
+from gemmd._layers.graph.nodes import draws, evaluate, hint
 from gemmd._layers.graph.writes import is_write
 from gemmd._layers.graph.writing import without_values
 from gemmd._layers.layer import Layer
 
-_MODULES = ("torch", "_operator", "math")
+_MODULES = ("torch", "gemmd", "_operator", "math")
 _NAMESPACES = ("aten", "prims", "gemmd")
 _LEAST = 3  # nodes of a piece that is worth a graph
 # What torch is in from one node to another: none of a piece's may be left out of it.
 _STATES = (
-    "_enter",
-    "_exit",
-    "_set_grad",
-    "set_grad",
-    "_saved_tensors",
-    "_set_fwd",
-    "inference_mode",
-)
+    "_enter", "_exit", "_set_grad", "set_grad", "_saved_tensors", "_set_fwd", "inference_mode",
+)  # fmt: skip
+
+
+class Limits(NamedTuple):
+    """Of pieces: the type of the device that they run on, and the most bytes of what is copied for one."""
+
+    device: str
+    copied_bytes: int
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ class Cut:
     graph : torch.fx.Graph
     layers : dict of Node to Layer
         Calls of layers: their rows are the calls'.
-    device : str
-        The type of the device that pieces run on.
+    stay : set of Node
+        What lies where it lay in every call.
+    limits : Limits
 
     Attributes
     ----------
@@ -71,8 +74,10 @@ class Cut:
         All of the graph but its placeholders, as it can run. Empty where it has no piece with a layer.
     """
 
-    def __init__(self, graph: Graph, layers: Mapping[Node, Layer], device: str) -> None:
-        self._device = device
+    def __init__(
+        self, graph: Graph, layers: Mapping[Node, Layer], stay: Container[Node], limits: Limits
+    ) -> None:
+        self._layers, self._stay, self._limits = layers, stay, limits
         self._fixed = set[Node]()
         self.symbols = {
             one for node in layers for of in node.all_input_nodes for one in symbols(of)
@@ -82,7 +87,7 @@ class Cut:
         if not layers or any(is_write(one) or _is_state(one) for one in calls):
             return
         _complete(calls, layers)
-        self._find_fixed(calls, layers)
+        self._find_fixed(calls)
         order = list(self._ordered(calls))
         within = {node for one in order if isinstance(one, Piece) for node in one.nodes}
         if not within.isdisjoint(layers):
@@ -92,28 +97,35 @@ class Cut:
     def pieces(self) -> list[Piece]:
         return [one for one in self.order if isinstance(one, Piece)]
 
-    def _find_fixed(self, calls: list[Node], layers: Mapping[Node, Layer]) -> None:
+    def _find_fixed(self, calls: list[Node]) -> None:
         for node in calls:
-            if node in layers or self._is_fixed(node):
+            if self._is_fixed(node):
                 self._fixed.add(node)
         for node in reversed(calls):  # what is several tensors stays within a piece
-            if _tensor(node) is None and node not in layers:
+            if _tensor(node) is None and node not in self._layers:
                 if not self._fixed.issuperset(node.users):
                     self._fixed.discard(node)
 
     def _is_fixed(self, node: Node) -> bool:
-        tensors = _tensors(node)
-        if not tensors or draws(node) or _is_attention(node) or not _is_known(node):
+        of_torch = bool(_tensors(node)) and _is_known(node) and not draws(node)
+        if not of_torch and node not in self._layers:
             return False
-        for of in (node, *node.all_input_nodes):
-            given = _tensors(of)
-            if not given and of not in self._fixed and not _is_number(of):
-                return False
-            if any(one.device.type != self._device for one in given):
-                return False
-            if not symbols(of) <= self.symbols:
-                return False
-        return True
+        return self._can_be_within(node) and all(map(self._can_be_given, node.all_input_nodes))
+
+    def _can_be_within(self, node: Node) -> bool:
+        here = all(one.device.type == self._limits.device for one in _tensors(node))
+        return here and symbols(node) <= self.symbols
+
+    def _can_be_given(self, node: Node) -> bool:
+        if node in self._fixed:
+            return True
+        tensors = _tensors(node)
+        if not tensors and not _is_number(node):
+            return False
+        few = node in self._stay or all(
+            _nbytes(one) <= self._limits.copied_bytes for one in tensors
+        )
+        return few and self._can_be_within(node)
 
     def _ordered(self, calls: list[Node]) -> Iterator[Node | Piece]:
         """Others in their own order, and before each all that can run of the rest, if it needs some."""
@@ -199,7 +211,8 @@ def symbols(node: Node) -> set[Any]:
     for one in (*_tensors(node), value):
         for extent in (*one.shape, *one.stride()) if isinstance(one, torch.Tensor) else (one,):
             if isinstance(extent, torch.SymInt):
-                found |= extent.node.expr.free_symbols
+                expression = getattr(extent.node, "expr", None)  # a nested tensor's has none
+                found |= {str(extent)} if expression is None else expression.free_symbols
     return found
 
 
@@ -215,13 +228,13 @@ def _tensors(node: Node) -> tuple[Any, ...]:
     return tuple(several) if all(isinstance(one, torch.Tensor) for one in several) else ()
 
 
+def _nbytes(one: Any) -> int:
+    """As many as it has in the call that is traced."""
+    return math.prod(hint(extent) or 1 for extent in one.shape) * int(one.element_size())
+
+
 def _is_number(node: Node) -> bool:
     return isinstance(node.meta.get("example_value", node.meta.get("val")), (int, torch.SymInt))
-
-
-def _is_attention(node: Node) -> bool:
-    """Which chooses among torch's kernels by the call, and plans for a shape."""
-    return "attend" in getattr(node.target, "__qualname__", "")
 
 
 def _is_known(node: Node) -> bool:

@@ -1,8 +1,8 @@
 """Pieces of a graph as CUDA graphs: a host launches each by one call.
 
 What runs as torch runs it takes a host some 10 us a kernel, a decoding token some 30 kernels a layer,
-and all of them together less than 100 us on an H200. Attentions over a cache that grows are of another
-shape with every token, and stay between the pieces.
+and all of them together less than 100 us on an H200. What has another shape with every call, as an
+attention over a cache that grows, stays between the pieces.
 
 A number of rows that comes often is captured. What a piece is given is copied to where it was captured,
 but for parameters and what an earlier piece gives. Its results lie in memory of the graph's: what the
@@ -19,8 +19,8 @@ from torch.fx import GraphModule, Node
 
 from gemmd._layers import graphs
 from gemmd._layers.graph.calls import layer_of
-from gemmd._layers.graph.captured import Captured, Replay, Run, TooLargeError
-from gemmd._layers.graph.pieces import Cut, joined, module_of
+from gemmd._layers.graph.captured import Captured, Replay, Run
+from gemmd._layers.graph.pieces import Cut, Limits, joined, module_of
 from gemmd._layers.graph.turn import Turn, stream_now
 from gemmd._layers.layer import Layer
 
@@ -31,6 +31,7 @@ MOST_KEYS = 16  # numbers of rows of one graph
 MOST_HELD_BYTES = 256 << 20  # of them together
 MOST_COUNTED = 1 << 10
 DEVICE = "cuda"
+MOST_COPIED_BYTES = 1 << 20  # of one input: the kernels of more rows are what a call waits for
 
 
 def replayed(
@@ -41,17 +42,18 @@ def replayed(
     """
     graph = graph_module.graph
     layers = {node: layer for node in graph.nodes if (layer := layer_of(node)) is not None}
-    cut = Cut(graph, layers, DEVICE)
     places = [node for node in graph.nodes if node.op == "placeholder"]
-    numbers = _numbers(places, cut)
-    if not cut.order or numbers is None or not all(map(_is_plain, inputs)):
-        run: Run = graph_module.forward
-        return run
     stay = {
         node: at
         for at, (node, one) in enumerate(zip(places, inputs, strict=True))
         if isinstance(one, torch.nn.Parameter) or id(one) in buffers
     }
+    attributes = (node for node in graph.nodes if node.op == "get_attr")
+    cut = Cut(graph, layers, {*stay, *attributes}, Limits(DEVICE, MOST_COPIED_BYTES))
+    numbers = _numbers(places, cut)
+    if not cut.order or numbers is None or not all(map(_is_plain, inputs)):
+        run: Run = graph_module.forward
+        return run
     return Replays(graph_module, cut, numbers, stay, list(dict.fromkeys(layers.values())), turn)
 
 
@@ -162,9 +164,13 @@ class Replays:
         """The results of a call of its own: a graph that is captured has made none."""
         captured = self._turn.now = Captured(at)
         try:
-            with graphs.own(captured.seats), torch.inference_mode(False), torch.no_grad():
+            with (
+                graphs.own(captured.seats, MOST_COPIED_BYTES),
+                torch.inference_mode(False),
+                torch.no_grad(),
+            ):
                 results = self._by_pieces(*inputs)
-        except TooLargeError:
+        except graphs.TooLargeError:
             self._counts[key] = -(1 << 62)
         except Exception as error:  # an op that no graph can have, or no room on the server
             self.why_not = f"{type(error).__name__}: {error}"
