@@ -62,8 +62,8 @@ class Cut:
     graph : torch.fx.Graph
     layers : dict of Node to Layer
         Calls of layers: their rows are the calls'.
-    stay : set of Node
-        What lies where it lay in every call.
+    stay : container of Node
+        Inputs that lie where they lay in every call.
     limits : Limits
 
     Attributes
@@ -97,6 +97,10 @@ class Cut:
     def pieces(self) -> list[Piece]:
         return [one for one in self.order if isinstance(one, Piece)]
 
+    def stays(self, node: Node) -> bool:
+        """Whether a piece's input lies where it lay in every call."""
+        return node in self._stay or node.op == "get_attr"
+
     def _find_fixed(self, calls: list[Node]) -> None:
         for node in calls:
             if self._is_fixed(node):
@@ -122,9 +126,7 @@ class Cut:
         tensors = _tensors(node)
         if not tensors and not _is_number(node):
             return False
-        few = node in self._stay or all(
-            _nbytes(one) <= self._limits.copied_bytes for one in tensors
-        )
+        few = self.stays(node) or all(_nbytes(one) <= self._limits.copied_bytes for one in tensors)
         return few and self._can_be_within(node)
 
     def _ordered(self, calls: list[Node]) -> Iterator[Node | Piece]:

@@ -12,6 +12,7 @@ caller gets of them is copied.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -48,8 +49,7 @@ def replayed(
         for at, (node, one) in enumerate(zip(places, inputs, strict=True))
         if isinstance(one, torch.nn.Parameter) or id(one) in buffers
     }
-    attributes = (node for node in graph.nodes if node.op == "get_attr")
-    cut = Cut(graph, layers, {*stay, *attributes}, Limits(DEVICE, MOST_COPIED_BYTES))
+    cut = Cut(graph, layers, stay, Limits(DEVICE, MOST_COPIED_BYTES))
     numbers = _numbers(places, cut)
     if not cut.order or numbers is None or not all(map(_is_plain, inputs)):
         run: Run = graph_module.forward
@@ -104,12 +104,7 @@ class Replays:
     ) -> None:
         self._plain: Run = graph_module.forward
         self._numbers, self._layers, self._turn = numbers, layers, turn
-        kept = {*stay, *(node for node in graph_module.graph.nodes if node.op == "get_attr")}
-        pieces = [
-            Replay(at, module_of(graph_module, one), [node in kept for node in one.inputs], turn)
-            for at, one in enumerate(cut.pieces)
-        ]
-        self._by_pieces: Run = joined(graph_module, cut, pieces).forward
+        self._graph_module, self._cut = graph_module, cut
         self._stay = sorted({stay[of] for one in cut.pieces for of in one.inputs if of in stay})
         self._counts = dict[Key, int]()
         self._captured = dict[Key, Captured]()
@@ -142,6 +137,17 @@ class Replays:
     def forget(self) -> None:
         """Lets go of all graphs."""
         self._captured.clear()
+
+    @cached_property
+    def _by_pieces(self) -> Run:
+        """The graph with pieces in it that are captured or replayed: written when one is often called."""
+        owner = self._graph_module
+        pieces = [
+            Replay(at, module_of(owner, one), list(map(self._cut.stays, one.inputs)), self._turn)
+            for at, one in enumerate(self._cut.pieces)
+        ]
+        run: Run = joined(owner, self._cut, pieces).forward
+        return run
 
     def _may_replay(self) -> bool:
         if self.why_not or torch.is_grad_enabled():
