@@ -96,8 +96,12 @@ class _Recorded:
         self, run: Run, given: Sequence[Any], stays: list[bool], captured: Captured, turn: Turn
     ) -> None:
         here = turn.device
-        if any(isinstance(one, torch.Tensor) and one.get_device() != here for one in given):
-            raise ValueError("not all tensors are on the current GPU")
+        for one in given:
+            if isinstance(one, torch.Tensor):
+                if one.get_device() != here:
+                    raise ValueError("not all tensors are on the current GPU")
+            elif type(one) is not int:
+                raise TypeError(f"a piece is given a {type(one).__name__}")
         earlier = {id(one) for piece in captured.pieces.values() for one in piece.results}
         own = list(given)
         self._into = list[tuple[int, Any]]()

@@ -102,13 +102,21 @@ class Cut:
         return node in self._stay or node.op == "get_attr"
 
     def _find_fixed(self, calls: list[Node]) -> None:
-        for node in calls:
-            if self._is_fixed(node):
-                self._fixed.add(node)
-        for node in reversed(calls):  # what is several tensors stays within a piece
-            if _tensor(node) is None and node not in self._layers:
-                if not self._fixed.issuperset(node.users):
-                    self._fixed.discard(node)
+        outside = set[Node]()
+        while True:
+            self._fixed.clear()
+            for node in calls:
+                if node not in outside and self._is_fixed(node):
+                    self._fixed.add(node)
+            parted = {node for node in self._fixed if self._is_parted(node)}
+            if not parted:
+                return
+            outside |= parted
+
+    def _is_parted(self, node: Node) -> bool:
+        """Whether it is several tensors, and not all that takes them is within pieces."""
+        several = _tensor(node) is None and node not in self._layers
+        return several and not self._fixed.issuperset(node.users)
 
     def _is_fixed(self, node: Node) -> bool:
         of_torch = bool(_tensors(node)) and _is_known(node) and not draws(node)
@@ -123,10 +131,10 @@ class Cut:
     def _can_be_given(self, node: Node) -> bool:
         if node in self._fixed:
             return True
-        tensors = _tensors(node)
-        if not tensors and not _is_number(node):
-            return False
-        few = self.stays(node) or all(_nbytes(one) <= self._limits.copied_bytes for one in tensors)
+        tensor = _tensor(node)
+        if tensor is None:
+            return _is_number(node) and self._can_be_within(node)
+        few = self.stays(node) or _nbytes(tensor) <= self._limits.copied_bytes
         return few and self._can_be_within(node)
 
     def _ordered(self, calls: list[Node]) -> Iterator[Node | Piece]:
