@@ -18,6 +18,9 @@ function(gemmd_precompile name kind)
   if(GEMMD_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM gemmd_precompiled_${kind})
     target_compile_options(${name} PRIVATE ${gemmd_precompiled_options})
+    if(NOT kind STREQUAL base)  # for ccache's run of clang's preprocessor, which reads the headers themselves
+      target_include_directories(${name} PRIVATE $<TARGET_PROPERTY:gemmd_proto,INTERFACE_INCLUDE_DIRECTORIES>)
+    endif()
   endif()
 endfunction()
 
