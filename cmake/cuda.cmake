@@ -22,7 +22,7 @@ if(NOT TARGET CUDA::nvToolsExt)
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# Half an hour of a cold build is the optimizing of kernels whose machine code no test reads, on machines without a GPU.
+# Most of a cold build was the optimizing of kernels whose machine code no test reads, on machines without a GPU.
 option(GEMMD_QUICK_KERNELS "Compile kernels that are UNREAD fast instead of well: for builds that only tests use" OFF)
 
 # gemmd_cuda_kernels(NAME [UNREAD] SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil

@@ -150,7 +150,9 @@ def rows_in_place(x: Any, m: int) -> Any:
     return flat if fits else flat.contiguous()
 
 
-def _made(calls: LocalCalls, stream: int, seated: Callable[[list[Buffer]], Seat]) -> Seat | None:
+def _made(
+    calls: LocalCalls, stream: int, seated: Callable[[list[Buffer]], Seat]
+) -> Seat | None:
     """A seat of the graph that the stream is captured in, with what it was lent."""
     calls.give_up_ended()
     if calls.of_graphs >= MOST_OF_A_LAYER or not calls.may_have_more_of_graphs(MOST_OF_A_SESSION):

@@ -54,9 +54,7 @@ class LocalCalls(Seats):
         self._captured: dict[int, Place] = {}  # for graphs, by the GPU's ordinal here
         # By the plan's rows, x's dtype and GPU, the lane, and the layer's variant.
         self._gpu_calls: dict[tuple[int, Any, int, int, Hashable], GpuCall] = {}
-        self._warm: set[tuple[int, Any, Hashable]] = (
-            set()
-        )  # rows, dtypes and variants that were called
+        self._warm: set[tuple[int, Any, Hashable]] = set()  # rows, dtypes and variants that were called
         # Those that `again` knows: by x's shape, dtype and GPU, and the stream.
         self._known: dict[tuple[Any, Any, int, int], Known] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring
@@ -385,9 +383,7 @@ class LocalCalls(Seats):
         narrowing.warn_of(x=dtype)
         sent = layer.dtype_for(narrowing.activations_as(dtype))
         step = layer.step(rows, sent, "device_shared")
-        if (
-            lane == GRAPHS
-        ):  # nobody sees when one is replayed: it must not have the session's memory
+        if lane == GRAPHS:  # nobody sees when one is replayed: it must not have the session's memory
             with cuda.driver().relaxed_capture():
                 place = self._place_of_graphs(step, device)
                 seat = self._seat(place, step, True)

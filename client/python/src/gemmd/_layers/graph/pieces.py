@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from gemmd._layers.graph.nodes import draws, evaluate, hint
+from gemmd._layers.graph.nodes import draws, evaluate, hint, sample
 from gemmd._layers.graph.writes import is_write
 from gemmd._layers.graph.writing import without_values
 from gemmd._layers.layer import Layer
@@ -115,7 +115,7 @@ class Cut:
 
     def _is_parted(self, node: Node) -> bool:
         """Whether it is several tensors, and not all that takes them is within pieces."""
-        several = _tensor(node) is None and node not in self._layers
+        several = sample(node) is None and node not in self._layers
         return several and not self._fixed.issuperset(node.users)
 
     def _is_fixed(self, node: Node) -> bool:
@@ -131,7 +131,7 @@ class Cut:
     def _can_be_given(self, node: Node) -> bool:
         if node in self._fixed:
             return True
-        tensor = _tensor(node)
+        tensor = sample(node)
         if tensor is None:
             return _is_number(node) and self._can_be_within(node)
         few = self.stays(node) or _nbytes(tensor) <= self._limits.copied_bytes
@@ -216,9 +216,8 @@ def joined(owner: GraphModule, cut: Cut, calls: Sequence[Any]) -> GraphModule:
 
 def symbols(node: Node) -> set[Any]:
     """Of a node's extents, or of the number that it is."""
-    value = node.meta.get("example_value", node.meta.get("val"))
     found = set[Any]()
-    for one in (*_tensors(node), value):
+    for one in (*_tensors(node), _value(node)):
         for extent in (*one.shape, *one.stride()) if isinstance(one, torch.Tensor) else (one,):
             if isinstance(extent, torch.SymInt):
                 expression = getattr(extent.node, "expr", None)  # a nested tensor's has none
@@ -226,14 +225,13 @@ def symbols(node: Node) -> set[Any]:
     return found
 
 
-def _tensor(node: Node) -> Any:
-    found = node.meta.get("example_value", node.meta.get("val"))
-    return found if isinstance(found, torch.Tensor) else None
+def _value(node: Node) -> Any:
+    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def _tensors(node: Node) -> tuple[Any, ...]:
     """The tensor that a node is, or those of a tuple of nothing else."""
-    found = node.meta.get("example_value", node.meta.get("val"))
+    found = _value(node)
     several = found if isinstance(found, (tuple, list)) else (found,)
     return tuple(several) if all(isinstance(one, torch.Tensor) for one in several) else ()
 
@@ -244,7 +242,7 @@ def _nbytes(one: Any) -> int:
 
 
 def _is_number(node: Node) -> bool:
-    return isinstance(node.meta.get("example_value", node.meta.get("val")), (int, torch.SymInt))
+    return isinstance(_value(node), (int, torch.SymInt))
 
 
 def _is_known(node: Node) -> bool:
