@@ -22,8 +22,8 @@ if(NOT TARGET CUDA::nvToolsExt)
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# Most of a cold build was the optimizing of kernels whose machine code no test reads, on machines without a GPU.
-option(GEMMD_QUICK_KERNELS "Compile kernels that are UNREAD fast instead of well: for builds that only tests use" OFF)
+# Most of a cold build was kernels whose machine code no test reads, on machines without a GPU.
+option(GEMMD_QUICK_KERNELS "Compile few of the kernels that are UNREAD, and fast instead of well: for tests that meet no GPU" OFF)
 
 # gemmd_cuda_kernels(NAME [UNREAD] SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil
 # UNREAD: no tuning table, reference or test depends on their machine code.
@@ -36,6 +36,7 @@ function(gemmd_cuda_kernels name)
     -Xcompiler=-Wall)
   if(GEMMD_QUICK_KERNELS AND ARG_UNREAD)
     target_compile_options(${name} PRIVATE -Ofc=mid)
+    target_compile_definitions(${name} PRIVATE GEMMD_QUICK_KERNELS)
   endif()
   target_link_libraries(${name} PUBLIC CUDA::cudart_static)
 endfunction()

@@ -84,6 +84,8 @@ struct GemmConfig {
   bool b_along_rows = false;
   bool a_along_rows = false;
 
+  bool operator==(const GemmConfig&) const = default;
+
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
   constexpr int block_m() const { return skinny() ? cols : rows; }
