@@ -45,7 +45,7 @@ def _one_session(session, random, stop: threading.Event) -> None:
     data = np.zeros(3 << 20, np.int8)
     session.upload(data).download()
     with session.queue() as queue:
-        while not stop.wait(0.005):
+        while not stop.wait(0.02):
             for _ in range(20):
                 queue.submit([gemmd.fill(d, 1), gemmd.write(d, x)])
             if queue.submit([gemmd.read(d)]).result() is not None and random.random() < 0.05:

@@ -66,7 +66,8 @@ void CheckQuantised(const Outcome& outcome, const NormalizeOp& op, const Normali
   }
 }
 
-// Of all slots.
+}  // namespace
+
 void CheckWrites(const Scene& scene, const Outcome& outcome, const NormalizeOp& op) {
   std::vector<bool> written(scene.slots().size());
   const auto check = [&](const TensorRef& tensor) {
@@ -81,8 +82,6 @@ void CheckWrites(const Scene& scene, const Outcome& outcome, const NormalizeOp& 
     EXPECT_TRUE(outcome.slots[slot] == scene.slots()[slot]) << "slot " << slot << " was written";
   }
 }
-
-}  // namespace
 
 NormalizeOp MakeNormalize(Scene& scene, const NormalizeCase& c) {
   NormalizeOp op;

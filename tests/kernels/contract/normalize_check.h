@@ -46,6 +46,9 @@ struct NormalizedRows {
 
 NormalizedRows NormalizeReference(const NormalizeOp& op, const Bindings& bindings);
 
+// Of all slots nothing but the op's results was written.
+void CheckWrites(const Scene& scene, const Outcome& outcome, const NormalizeOp& op);
+
 // Any NaN is as good as another; all else to the bit.
 void CheckSum(const Outcome& outcome, const TensorRef& sum, const std::vector<double>& expected);
 
