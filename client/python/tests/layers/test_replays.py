@@ -195,6 +195,19 @@ def test_no_more_is_held_than_may_be(pair, graphs, monkeypatch):
     assert graphs.captured == before
 
 
+def test_what_is_not_used_makes_room(pair, graphs, monkeypatch):
+    for batch in (2, 3):
+        decode(pair, batch, 2)
+    [one] = {one for one in replaying(graphs) if one._numbers}
+    decode(pair, 3, replays.OFTEN + 2)
+    monkeypatch.setattr(replays, "MOST_KEYS", 1)
+    decode(pair, 2, replays.OFTEN + 2)
+    assert [set(key) for key in one._captured] == [{3}]
+    monkeypatch.setattr(replays, "UNUSED", replays.OFTEN + 3)
+    decode(pair, 2, 2)
+    assert [set(key) for key in one._captured] == [{2}]
+
+
 def test_a_call_of_many_rows_is_not_tried_again(pair, graphs, monkeypatch):
     def recorded(run):
         graphs.captured += 1

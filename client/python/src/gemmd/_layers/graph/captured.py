@@ -24,6 +24,8 @@ class Captured:
     pieces : dict of int to _Recorded
     nbytes : int
         Of what lies in it from call to call.
+    used : int
+        Which call of the graph's was its last.
     """
 
     def __init__(self, at: list[int]) -> None:
@@ -31,6 +33,7 @@ class Captured:
         self.seats = list[Any]()
         self.pieces = dict[int, _Recorded]()
         self.nbytes = 0
+        self.used = 0
         self._regions = list[Any]()
         self._escaping = list[int]()
 

@@ -30,6 +30,7 @@ Key = tuple[int, ...]
 OFTEN = 8  # calls; a capture takes some ms a layer, and saves some 0.3 ms a call
 MOST_KEYS = 16  # numbers of rows of one graph
 MOST_HELD_BYTES = 256 << 20  # of them together
+UNUSED = 1000  # calls since: then it makes room for another
 MOST_COUNTED = 1 << 10
 DEVICE = "cuda"
 MOST_COPIED_BYTES = 1 << 20  # of one input: the kernels of more rows are what a call waits for
@@ -106,6 +107,7 @@ class Replays:
         self._numbers, self._layers, self._turn = numbers, layers, turn
         self._graph_module, self._cut = graph_module, cut
         self._stay = sorted({stay[of] for one in cut.pieces for of in one.inputs if of in stay})
+        self._calls = 0
         self._counts = dict[Key, int]()
         self._captured = dict[Key, Captured]()
         self.why_not = ""
@@ -114,6 +116,7 @@ class Replays:
         """As the graph."""
         if not self._may_replay():
             return self._plain(*inputs)
+        self._calls += 1
         key = tuple(inputs[at] for at in self._numbers)
         captured = self._captured.get(key)
         if captured is None and not self._is_often(key):
@@ -124,12 +127,14 @@ class Replays:
         try:
             at = [inputs[place].data_ptr() for place in self._stay]
             if captured is not None and not captured.is_as_it_was(at):
-                self._captured.pop(key)
+                self._captured.pop(key, None)
                 captured = None
-            if captured is None:
-                turn.begin(stream)
-                return self._capture(key, at, inputs)
-            return self._replay(key, captured, inputs)
+            if captured is not None:
+                return self._replay(key, captured, inputs)
+            if not self._has_room():
+                return self._plain(*inputs)
+            turn.begin(stream)
+            return self._capture(key, at, inputs)
         finally:
             turn.now = None
             turn.lock.release()
@@ -158,13 +163,22 @@ class Replays:
         return True
 
     def _is_often(self, key: Key) -> bool:
-        held = self._captured.values()
-        if len(held) >= MOST_KEYS or sum(one.nbytes for one in held) > MOST_HELD_BYTES:
-            return False
         if len(self._counts) >= MOST_COUNTED:
             self._counts.clear()
         self._counts[key] = self._counts.get(key, 0) + 1
         return self._counts[key] > OFTEN
+
+    def _has_room(self) -> bool:
+        """For one number of rows more: once others were not used for long, without these."""
+        while True:
+            held = dict(self._captured)
+            held_bytes = sum(one.nbytes for one in held.values())
+            if len(held) < MOST_KEYS and held_bytes <= MOST_HELD_BYTES:
+                return True
+            oldest = min(held, key=lambda key: held[key].used)
+            if self._calls - held[oldest].used < UNUSED:
+                return False
+            self._captured.pop(oldest, None)
 
     def _capture(self, key: Key, at: list[int], inputs: Sequence[Any]) -> Any:
         """The results of a call of its own: a graph that is captured has made none."""
@@ -183,6 +197,7 @@ class Replays:
             self._captured.clear()
         else:
             captured.finish(results)
+            captured.used = self._calls
             self._captured[key] = captured
         self._turn.now = None
         return self._plain(*inputs)
@@ -191,7 +206,8 @@ class Replays:
         try:
             captured.check()
         except BaseException:
-            self._captured.pop(key)
+            self._captured.pop(key, None)
             raise
+        captured.used = self._calls
         self._turn.now = captured
         return captured.given_out(self._by_pieces(*inputs))
