@@ -298,6 +298,27 @@ def test_a_weights_type_may_be_asked(session, by_variable):
     assert (told.dtype, tuple(told.shape), told.ndim) == (torch.float32, (40, 40), 2)
 
 
+class NamedAlike(nn.Module):
+    """As encoders and decoders of transformers are, whose heads have a Linear of that name, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.decoder, self.head = nn.Identity(), nn.ModuleDict({"decoder": nn.Linear(40, 40)})
+        self.decoder.config = {"scale": 2.0}
+
+    def forward(self, x):
+        return self.head["decoder"](x) * self.decoder.config["scale"]
+
+
+def test_what_another_module_of_that_name_has_may_be_read(session):
+    model = nn.ModuleDict({"m": NamedAlike()}).eval()
+    x = torch.randn(3, 40)
+    wanted = model.m(x)
+    adopted = gemmd.adopt(model, session, **EXACT)
+    assert list(adopted.layers) == ["m.head.decoder"] and adopted.left == {}
+    assert relative_error(model.m(x), wanted) < 1e-5
+
+
 def test_a_weights_values_are_not_there_to_be_asked(session):
     model = nn.ModuleDict({"proj": nn.Linear(40, 40), "mlp": Gated()}).eval()
     gemmd.adopt(model, session, **EXACT)

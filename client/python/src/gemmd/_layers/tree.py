@@ -36,7 +36,7 @@ class Tree:
                 self.spots[child] += [
                     (parent, name) for name, one in parent._modules.items() if one is child
                 ]
-        self._lacking: dict[type, dict[str, str]] = {}
+        self._lacking: dict[type, list[tuple[str, str]]] = {}
         self._taken: dict[type, set[str]] = {}
 
     def why_linear_stays(self, module: Any) -> str:
@@ -75,9 +75,9 @@ class Tree:
         names = {name for _, name in self.spots[module]}
         is_container = hasattr(type(module), "__getitem__")
         for parent in self._above(beyond):
-            lacking = self._lacking_in(type(parent))
-            for name in names & lacking.keys():
-                return f"the forward of {type(parent).__name__} reads {name}.{lacking[name]}"
+            for name, attribute in self._lacking_in(type(parent)):
+                if name in names and hasattr(module, attribute):  # else it is of another module
+                    return f"the forward of {type(parent).__name__} reads {name}.{attribute}"
             for name in names & self._taken_in(type(parent)) if is_container else ():
                 return f"the forward of {type(parent).__name__} may take {name} apart"
         return self._why_asked(module)
@@ -87,11 +87,9 @@ class Tree:
         for one in self._above(module):
             names = {name for _, name in self.spots[one]}
             for parent in self._above(one):
-                lacking = self._lacking_in(type(parent))
-                for name in names & lacking.keys():
-                    if lacking[name] in _OF_NOTHING:
-                        kind = type(parent).__name__
-                        return f"the forward of {kind} reads {name}.{lacking[name]}"
+                for name, attribute in self._lacking_in(type(parent)):
+                    if name in names and attribute in _OF_NOTHING:
+                        return f"the forward of {type(parent).__name__} reads {name}.{attribute}"
         return ""
 
     def _above(self, module: Any) -> list[Any]:
@@ -103,15 +101,15 @@ class Tree:
             todo += parents
         return list(found)
 
-    def _lacking_in(self, kind: type) -> dict[str, str]:
-        """By names of children: an attribute of it that is read, and that a layer has not."""
+    def _lacking_in(self, kind: type) -> list[tuple[str, str]]:
+        """Names of children, each with an attribute of it that is read, and that a layer has not."""
         if kind not in self._lacking:
-            self._lacking[kind] = {
-                name: attribute
-                for name, attribute in sorted(read_by(kind))
+            self._lacking[kind] = [
+                (name, attribute)
+                for name, attribute in sorted(read_by(kind), reverse=True)
                 if attribute not in _OF_INSTANCES
                 and (attribute in (*_OF_NOTHING, "weight") or not hasattr(LayerModule, attribute))
-            }
+            ]
         return self._lacking[kind]
 
     def _taken_in(self, kind: type) -> set[str]:
