@@ -121,7 +121,7 @@ done
 [ ${#listings[@]} -gt 0 ] || exit 0
 stage "$*" "every test"
 scripts/joined_tests.py "$joined" "${listings[@]}"
-# OpenBLAS's threads yield in a loop for 25 ms after each product, on processors that other tests want: 2^14 clocks do.
+# OpenBLAS's threads yield in a loop for 2^26 clocks after each product, on processors that other tests want: 2^14 do.
 export OPENBLAS_THREAD_TIMEOUT=14
 # Twice as many as cores: most tests wait more than they work.
 ctest --test-dir "$joined" -j $((2 * jobs)) --output-on-failure --no-tests=error
