@@ -125,14 +125,12 @@ class Replays:
         if stream is None or not turn.is_of(stream) or not turn.lock.acquire(blocking=False):
             return self._plain(*inputs)
         try:
-            at = [inputs[place].data_ptr() for place in self._stay]
-            if captured is not None and not captured.is_as_it_was(at):
-                self._captured.pop(key, None)
-                captured = None
-            if captured is not None:
-                return self._replay(key, captured, inputs)
-            if not self._has_room():
+            if captured is None and not self._has_room():
                 return self._plain(*inputs)
+            at = [inputs[place].data_ptr() for place in self._stay]
+            if captured is not None and captured.is_as_it_was(at):
+                return self._replay(key, captured, inputs)
+            self._captured.pop(key, None)
             turn.begin(stream)
             return self._capture(key, at, inputs)
         finally:
