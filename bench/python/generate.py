@@ -5,7 +5,8 @@ Layers have the sizes of published models and random weights in bfloat16; models
 `--layers` how many. Of a few, the host's part of `generate` is most of a token's time. A figure is the
 time of a token: that of many less that of two, over as many. "dynamic" is the cache that `generate` has
 by itself, "static" one of one size, with which it makes a CUDA graph of what decodes. "once": each prompt
-is longer than those before, so that no two tokens meet as many others; else all have one length.
+is longer than those before, so that no two tokens meet as many others; else all have one length,
+`--prompt` tokens.
 Needs torch, transformers 5, a GPU, and a daemon on this host that has it; run both under MPS.
 """
 
@@ -26,7 +27,7 @@ import gemmd
 from calls import add_security_flags, security_of
 from models import Model, chosen
 
-_PROMPT, _TOKENS = 128, 32
+_TOKENS = 32
 _WARM, _TURNS = 3, 5
 
 
@@ -89,23 +90,23 @@ def token_us(model: Any, ids: Any, way: Way) -> tuple[float, Any]:
 
 
 def measured(
-    client: gemmd.Client, one: Model, batch: int, layers: int
+    client: gemmd.Client, one: Model, batch: int, given: argparse.Namespace
 ) -> dict[str, Any]:
     """A row of the result."""
     import torch
     import transformers
 
     torch.manual_seed(1)
-    more = {"num_hidden_layers": layers} if layers else {}
+    more = {"num_hidden_layers": given.layers} if given.layers else {}
     config = transformers.CONFIG_MAPPING[one.family](**{**one.config, **more})
     with torch.device("cuda"):
         model = transformers.AutoModelForCausalLM.from_config(
             config, dtype=torch.bfloat16
         ).eval()
-        ids = torch.randint(3, 30000, (batch, _PROMPT))
+        ids = torch.randint(3, 30000, (batch, given.prompt))
     kept = {id(held): held for held in (*model.parameters(), *model.buffers())}
     us, said, made = dict[str, float](), dict[str, Any](), ""
-    for way in WAYS:
+    for way in given.ways:
         torch._dynamo.reset()
         own = copy.deepcopy(model, dict(kept))  # the weights are the same
         with client.session(label="generate") as session:
@@ -118,26 +119,37 @@ def measured(
                 fast.close()
         del own
         gc.collect()
-    wanted = said.pop(WAYS[0].name)
+    wanted = said.pop(given.ways[0].name)
     same = {name: float((got == wanted).float().mean()) for name, got in said.items()}
     del model
     gc.collect()
     torch.cuda.empty_cache()
     return {
-        "model": one.name, "layers": config.num_hidden_layers, "batch": batch, "us": us,
-        "same": same, "compiled": made,
+        "model": one.name, "layers": config.num_hidden_layers, "batch": batch, "prompt": given.prompt,
+        "us": us, "same": same, "compiled": made,
     }  # fmt: skip
 
 
 def shown(row: dict[str, Any]) -> str:
     us = row["us"]
-    first = us[WAYS[0].name]
+    (first, first_us), *others = us.items()
     what = f"{row['model']}, {row['layers']} layers, {row['batch']} sequences"
-    parts = [f"{what}: {WAYS[0].name} {first:.0f} us a token"]
-    parts += [
-        f"{name} {one / first:.2f}" for name, one in us.items() if name != WAYS[0].name
-    ]
+    what += f" behind {row['prompt']} tokens"
+    parts = [f"{what}: {first} {first_us:.0f} us a token"]
+    parts += [f"{name} {one / first_us:.2f}" for name, one in others]
     return "; ".join(parts)
+
+
+def ways(text: str) -> tuple[Way, ...]:
+    """Those of these names, in that order."""
+    by_name = {way.name: way for way in WAYS}
+    names = [name.strip() for name in text.split(";")]
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no way is named {unknown[0]!r}; they are: {'; '.join(by_name)}"
+        )
+    return tuple(by_name[name] for name in names)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -157,6 +169,16 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--batches", type=int, nargs="+", default=[1, 32], help="sequences"
     )
+    flags.add_argument(
+        "--prompt",
+        type=int,
+        default=128,
+        help="tokens in front of those that are timed",
+    )
+    flags.add_argument(
+        "--ways", type=ways, default=WAYS,
+        help="which to measure, as 'torch, dynamic;gemmd, dynamic'; the first is what others go by",
+    )  # fmt: skip
     flags.add_argument(
         "--limit-s", type=float, default=1e9, help="begin no model after these seconds"
     )
@@ -183,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     print(f"no time left for {one.name}, {batch} sequences")
                     continue
                 try:
-                    rows.append(measured(client, one, batch, given.layers))
+                    rows.append(measured(client, one, batch, given))
                 except Exception as error:  # others are measured all the same
                     print(f"{one.name}: {type(error).__name__}: {error}")
                 else:

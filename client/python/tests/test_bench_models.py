@@ -36,9 +36,9 @@ def test_a_row_is_held_against_torch():
 
 def test_a_row_of_tokens_is_held_against_torch():
     us = {way.name: one for way, one in zip(generate.WAYS, [8.0, 4.0, 6.0, 1.0, 32.0, 7.0], strict=True)}
-    told = generate.shown({"model": "a", "layers": 3, "batch": 4, "us": us})
+    told = generate.shown({"model": "a", "layers": 3, "batch": 4, "prompt": 9, "us": us})
     assert told == (
-        "a, 3 layers, 4 sequences: torch, dynamic 8 us a token;"
+        "a, 3 layers, 4 sequences behind 9 tokens: torch, dynamic 8 us a token;"
         " torch, static 0.50; gemmd, dynamic 0.75; gemmd, static 0.12;"
         " torch, once 4.00; gemmd, once 0.88"
     )
@@ -46,4 +46,15 @@ def test_a_row_of_tokens_is_held_against_torch():
 
 def test_models_that_decode_are_chosen_without_a_word():
     given = generate.parser().parse_args(["--server", "unix:/x"])
+    assert given.ways == generate.WAYS
     assert given.batches == [1, 32] and "Qwen3-8B" in [one.name for one in given.models]
+
+
+def test_ways_are_chosen_by_name(capsys):
+    def ways(text):
+        return generate.parser().parse_args(["--server", "unix:/x", "--ways", text]).ways
+
+    assert [way.name for way in ways("gemmd, once; torch, once")] == ["gemmd, once", "torch, once"]
+    with pytest.raises(SystemExit):
+        ways("torch, twice")
+    assert "no way is named 'torch, twice'; they are: torch, dynamic;" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from gemmd._layers.graph.by_parameters import ByParameters
 from gemmd._layers.graph.einsums import spell_einsums
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.fused_norms import fuse_norms
+from gemmd._layers.graph.growth import grow_in_place
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
@@ -158,6 +159,7 @@ class Compiling:
                     rewrite(reading, written, block, now, as_op=rest is not None)
             if rest is None:
                 fuse_norms(reading, writes, taken, now)
+                grow_in_place(graph)
                 of_any_length(graph)
                 call_directly(graph)
         graph.lint()

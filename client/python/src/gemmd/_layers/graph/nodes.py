@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ ADDS_IN_PLACE = (operator.iadd, "add_")
 ADDS = (operator.add, torch.add, "add", *ADDS_IN_PLACE)
 PRODUCTS = (operator.mul, torch.mul, "mul")
 MATMULS = (operator.matmul, torch.matmul, torch.mm, "matmul", "mm")
+_MODULES = ("torch", "gemmd", "_operator", "math")
+_NAMESPACES = ("aten", "prims", "gemmd")
 _CASTS = ("to", "float", "type", "type_as")
 
 
@@ -52,6 +55,15 @@ def arguments(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     given.update(zip(names, node.args, strict=False))
     given.update({name: one for name, one in node.kwargs.items() if name in given})
     return given
+
+
+def is_known(node: Node) -> bool:
+    """Whether it is torch's: what others have registered may do something else each time."""
+    if node.op == "call_method" or isinstance(node.target, BuiltinFunctionType):
+        return True
+    if isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return str(node.target).startswith(_NAMESPACES)
+    return (getattr(node.target, "__module__", None) or "").partition(".")[0] in _MODULES
 
 
 def draws(node: Node) -> bool:

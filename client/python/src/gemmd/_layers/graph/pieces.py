@@ -12,19 +12,17 @@ import operator
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from gemmd._layers.graph.nodes import draws, evaluate, hint, sample
+from gemmd._layers.graph.growth import is_growth
+from gemmd._layers.graph.nodes import draws, evaluate, hint, is_known, sample
 from gemmd._layers.graph.writes import is_write
 from gemmd._layers.graph.writing import without_values
 from gemmd._layers.layer import Layer
 
-_MODULES = ("torch", "gemmd", "_operator", "math")
-_NAMESPACES = ("aten", "prims", "gemmd")
 _LEAST = 3  # nodes of a piece that is worth a graph
 # What torch is in from one node to another: none of a piece's may be left out of it.
 _STATES = (
@@ -119,8 +117,9 @@ class Cut:
         return several and not self._fixed.issuperset(node.users)
 
     def _is_fixed(self, node: Node) -> bool:
-        of_torch = bool(_tensors(node)) and _is_known(node) and not draws(node)
-        if not of_torch and node not in self._layers:
+        of_torch = bool(_tensors(node)) and is_known(node)
+        is_alike = not draws(node) and not is_growth(node)  # in each call
+        if not (of_torch and is_alike) and node not in self._layers:
             return False
         return self._can_be_within(node) and all(map(self._can_be_given, node.all_input_nodes))
 
@@ -243,15 +242,6 @@ def _nbytes(one: Any) -> int:
 
 def _is_number(node: Node) -> bool:
     return isinstance(_value(node), (int, torch.SymInt))
-
-
-def _is_known(node: Node) -> bool:
-    """Whether it is torch's: what others have registered may do something else each time."""
-    if node.op == "call_method" or isinstance(node.target, BuiltinFunctionType):
-        return True
-    if isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return str(node.target).startswith(_NAMESPACES)
-    return (getattr(node.target, "__module__", None) or "").partition(".")[0] in _MODULES
 
 
 def _is_state(node: Node) -> bool:

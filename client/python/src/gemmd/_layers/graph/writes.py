@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -27,8 +28,12 @@ _VIEWS = {
 }  # fmt: skip
 
 
-def _name(node: Node) -> str:
+def name_of(node: Node) -> str:
     return str(getattr(node.target, "__name__", node.target))
+
+
+def _value(node: Node) -> Any:
+    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def is_write(node: Node) -> bool:
@@ -37,45 +42,68 @@ def is_write(node: Node) -> bool:
         return bool(node.op == "call_module")  # who knows
     if node.target in _WRITERS or node.kwargs.get("out") is not None:
         return True
-    name = _name(node)
+    name = name_of(node)
     of_python = getattr(node.target, "__module__", "") == operator.and_.__module__
     in_place = name.endswith("_") and not name.endswith("__") and not of_python
     said = node.kwargs.get("inplace") is True
     return bool(in_place or said or (name in _MAYBE_WRITERS and True in node.args[1:]))
 
 
+def written(node: Node) -> list[Node]:
+    """What it changes."""
+    return node.all_input_nodes[:1] if is_write(node) else []
+
+
 def is_view(node: Node) -> bool:
     """Whether its result may be memory of what it is given."""
-    return _name(node) in _VIEWS or is_write(node) or not isinstance(sample(node), torch.Tensor)
+    return name_of(node) in _VIEWS or is_write(node) or not isinstance(sample(node), torch.Tensor)
 
 
-class Writes:
-    """A graph's writes, and which of its tensors may share memory."""
+class Memory:
+    """Which of a graph's tensors may share memory.
 
-    def __init__(self, graph: Graph, order: dict[Node, int], within: set[Node]) -> None:
-        """`within`: nodes that become calls, which write nothing."""
-        self._order = order
+    Parameters
+    ----------
+    graph : torch.fx.Graph
+    within : set of Node
+        What becomes calls, whose results are their own.
+    """
+
+    def __init__(self, graph: Graph, within: Set[Node] = frozenset()) -> None:
         self._joined = {node: node for node in graph.nodes}
-        self._writes = list[tuple[int, Node]]()
         for node in graph.nodes:
-            if node in within or node.op in ("placeholder", "output", "get_attr"):
+            if node.op in ("placeholder", "output", "get_attr") or node in within:
                 continue
-            if is_write(node):
-                self._writes += [(order[node], one) for one in node.all_input_nodes[:1]]
-            if is_view(node):
+            if is_view(node) and not isinstance(_value(node), int | torch.SymInt):
                 for one in node.all_input_nodes:
-                    self._joined[self._head(node)] = self._head(one)
+                    self._joined[self.of(node)] = self.of(one)
 
-    def _head(self, node: Node) -> Node:
+    def of(self, node: Node) -> Node:
+        """One that stands for all which may share it."""
         while self._joined[node] is not node:
             node = self._joined[node]
         return node
 
+
+class Writes:
+    """A graph's writes. `within`: nodes that become calls, which write nothing."""
+
+    def __init__(self, graph: Graph, order: dict[Node, int], within: set[Node]) -> None:
+        self._order = order
+        self._memory = Memory(graph, within)
+        self._writes = [
+            (order[node], one)
+            for node in graph.nodes
+            if node not in within
+            for one in written(node)
+        ]
+
     def lie_between(self, place: float, nodes: Iterable[Node]) -> bool:
         """Whether a node reads what is written between it and that place in the graph."""
+        of = self._memory.of
         for node in nodes:
             first, last = sorted((place, self._order[node]))
-            written = {self._head(one) for at, one in self._writes if first < at < last}
-            if any(self._head(one) in written for one in node.all_input_nodes):
+            changed = {of(one) for at, one in self._writes if first < at < last}
+            if any(of(one) in changed for one in node.all_input_nodes):
                 return True
         return False
