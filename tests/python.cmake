@@ -18,8 +18,9 @@ set_tests_properties(python.torch python.layers_adopt python.layers_adopt_chain 
                      python.layers_adopt_stays
                      python.layers_attention python.layers_autocast python.layers_compile python.layers_decoding
                      python.layers_einsums python.layers_experts python.layers_growth python.layers_heads
-                     python.layers_likes python.layers_masks
-                     python.layers_mixtures python.layers_replays python.layers_routers python.layers_scaled python.layers_siblings
+                     python.layers_layout python.layers_likes python.layers_masks
+                     python.layers_mixtures python.layers_padding python.layers_replays python.layers_routers python.layers_scaled
+                     python.layers_siblings
                      python.layers_spelling python.layers_spelt_norms
                      PROPERTIES SKIP_RETURN_CODE 5)
 

@@ -198,10 +198,11 @@ def test_decoding_is_as_torchs(session, batch, window):
 
 
 def test_a_view_that_asks_how_keys_lie_is_given_torchs(session):
-    model = Caching(ask=lambda keys: keys.transpose(1, 2).contiguous().transpose(1, 2)).eval()
-    asking = Caching(ask=lambda keys: keys.view(-1, HEADS, keys.shape[2], keys.shape[3])).eval()
+    dense = Caching(ask=lambda keys: keys.transpose(1, 2).contiguous().transpose(1, 2)).eval()
+    viewed = Caching(ask=lambda keys: keys.view(len(keys), -1, 16).view(keys.shape)).eval()
+    doubled = Caching(ask=lambda keys: (keys * 2).view(len(keys), -1, 16).view(keys.shape)).eval()
     x = torch.randn(2, 11, WIDTH)
-    for one, in_place in ((model, True), (asking, False)):
+    for one, in_place in ((dense, True), (viewed, False), (doubled, False)):
         wanted, _ = decoded(one, x)
         with gemmd.compile(one, session, **EXACT) as fast:
             got, places = decoded(fast, x)

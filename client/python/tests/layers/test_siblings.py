@@ -100,6 +100,26 @@ def test_each_has_what_its_own_x_gives(session):
         assert relative_error(model.attention(x[None]), own.attention(x[None])) < 1e-5
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_each_result_lies_as_a_linears(session, rows, compiled):
+    class Viewing(Attention):
+        """Each head is a row."""
+
+        def heads(self, x, other=None):
+            q, k, v = (getattr(self, name)(x) for name in self.names)
+            q, k = (nn.functional.normalize(one.view(-1, 8), dim=-1).view(one.shape) for one in (q, k))
+            return [one.view(*x.shape[:-1], -1, 8).transpose(-3, -2) for one in (q, k, v)]
+
+    model = Model(attention=Viewing()).eval()
+    x = torch.randn(2 if rows > 1 else 1, rows, 40)
+    wanted = model(x)
+    with gemmd.adopt(model, session, **EXACT):
+        run = torch.compile(model, fullgraph=True, backend="eager") if compiled else model
+        assert relative_error(run(x), wanted) < 1e-5
+        assert all(getattr(model.attention, name)(x).is_contiguous() for name in model.attention.names)
+
+
 def test_a_result_is_kept_no_longer_than_it_is_needed(session):
     model = Model().eval()
     gemmd.adopt(model, session, **EXACT)

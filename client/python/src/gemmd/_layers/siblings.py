@@ -23,10 +23,10 @@ MOST_UNSHARED = 64  # calls in a row, before somebody is told
 
 
 class _Last:
-    """A result, and what it was made of."""
+    """A result in parts, and what it was made of."""
 
-    def __init__(self, x: Any, result: Any) -> None:
-        self.result = result
+    def __init__(self, x: Any, parts: Sequence[Any]) -> None:
+        self.parts = parts
         self.had = set[int]()
         self._x = weakref.ref(x)
         self._state = _state_of(x)
@@ -61,6 +61,7 @@ class Siblings:
         self.layer = layer
         ends = list(accumulate(counts))
         self.columns = [slice(end - n, end) for end, n in zip(ends, counts, strict=True)]
+        self._counts = list(counts)
         self._of_thread = threading.local()
         self._unshared = 0
         self._traced_x: Any = None  # while torch's compiler traces, and until all have theirs
@@ -72,15 +73,26 @@ class Siblings:
         if torch.compiler.is_compiling():
             return self._traced_part(which, x)
         if type(x) is not torch.Tensor:
-            return called_as_torch(self.layer, x)[..., self.columns[which]]
+            return called_as_torch(self.layer, x)[..., self.columns[which]].contiguous()
         last: _Last | None = getattr(self._of_thread, "last", None)
         if last is None or which in last.had or not last.is_of(x):
             self._count(last)
-            last = self._of_thread.last = _Last(x, called_as_torch(self.layer, x))
+            last = self._of_thread.last = _Last(x, self._parted(called_as_torch(self.layer, x)))
         last.had.add(which)
         if len(last.had) == len(self.columns):
             self._of_thread.last = None
-        return last.result[..., self.columns[which]]
+        return last.parts[which]
+
+    def _parted(self, result: Any) -> Sequence[Any]:
+        """Each module's, which lies as a Linear's: a `view` of rows and columns together is one."""
+        parts: Sequence[Any] = result.split(self._counts, -1)
+        if all(one.is_contiguous() for one in parts):  # of one row
+            return parts
+        if result.requires_grad:
+            return [one.contiguous() for one in parts]
+        copied = [result.new_empty(one.shape) for one in parts]
+        torch.split_with_sizes_copy(result, self._counts, -1, out=copied)  # one launch for all
+        return copied
 
     def _traced_part(self, which: int, x: Any) -> Any:
         """The same in terms that torch's compiler follows: in the end it has nothing to keep."""
@@ -91,7 +103,7 @@ class Siblings:
         self._traced_had = (*self._traced_had, which)
         if len(self._traced_had) == len(self.columns):
             self._traced_x, self._traced, self._traced_had = None, None, ()
-        return result[..., self.columns[which]]
+        return result[..., self.columns[which]].contiguous()
 
     def _count(self, last: _Last | None) -> None:
         alone = last is not None and len(last.had) == 1

@@ -49,13 +49,14 @@ class ByParameters:
         return self._make_for(inputs)(*inputs)
 
     def _make_for(self, inputs: Sequence[Any]) -> Run:
-        run, more = self._make(_copied(self._graph_module), inputs)
+        run, more = self._make(copied(self._graph_module), inputs)
         places = [*self._places, *more]
         self._made.append((places, [inputs[at] for at in places], run))
         return run
 
 
-def _copied(graph_module: GraphModule) -> GraphModule:
+def copied(graph_module: GraphModule) -> GraphModule:
+    """With all that torch's compiler says of it."""
     graph, twins = Graph(), dict[Node, Node]()
     graph.output(graph.graph_copy(graph_module.graph, twins))
     copied = GraphModule(graph_module, graph)

@@ -25,9 +25,11 @@ from gemmd._layers.graph.einsums import spell_einsums
 from gemmd._layers.graph.found import Found
 from gemmd._layers.graph.fused_norms import fuse_norms
 from gemmd._layers.graph.growth import grow_in_place
+from gemmd._layers.graph.layout import lie_as_traced
 from gemmd._layers.graph.masks import say_masks
 from gemmd._layers.graph.naming import Naming
 from gemmd._layers.graph.nodes import evaluate, is_product_call, sample
+from gemmd._layers.graph.padding import by_padding
 from gemmd._layers.graph.reading import Reading, parameters_of
 from gemmd._layers.graph.regions import Region, regions_of
 from gemmd._layers.graph.replays import Replays, replayed
@@ -106,7 +108,10 @@ class Compiling:
         self, rest: Backend | None, graph_module: GraphModule, inputs: Any
     ) -> Callable[..., Any]:
         self.graphs += 1
-        return ByParameters(graph_module, inputs, partial(self._rewritten, rest))
+        make = partial(self._rewritten, rest)
+        if rest is not None:  # whose attentions need no asking
+            return ByParameters(graph_module, inputs, make)
+        return by_padding(graph_module, inputs, partial(ByParameters, make=make))
 
     @property
     def experts(self) -> dict[str, Layer]:
@@ -154,9 +159,12 @@ class Compiling:
             }
             self._leave_choosers(reading, taken)
             now = dict[Node, Node]()  # what stands where an output did
+            parts = list[tuple[Node, Any]]()
             for written, block in made:
                 if block is not None:
-                    rewrite(reading, written, block, now, as_op=rest is not None)
+                    parts += rewrite(reading, written, block, now, as_op=rest is not None)
+            for part, really in parts:
+                lie_as_traced(part, really)
             if rest is None:
                 fuse_norms(reading, writes, taken, now)
                 grow_in_place(graph)

@@ -16,12 +16,12 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from gemmd._layers.graph.nodes import arguments, is_known, sample
-from gemmd._layers.graph.writes import Memory, name_of, written
+from gemmd._layers.graph.layout import may_lie
+from gemmd._layers.graph.nodes import arguments, sample
+from gemmd._layers.graph.writes import Memory, written
+from gemmd._layers.graph.writing import without_values
 
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
-# Which ask how a tensor lies, or fail where it does not lie as torch's would.
-_ASK = {"view", "view_as", "as_strided", "stride", "is_contiguous", "storage_offset", "data_ptr"}
 _SHARE = 16  # of the rows that are there, as room behind them
 _LEAST = 64
 _ROOM = "_gemmd_room"  # an attribute of a storage
@@ -41,8 +41,8 @@ def grow_in_place(graph: Graph) -> None:
             continue
         if not changed.isdisjoint(map(memory.of, (node, joined[0]))):
             continue  # a write to one would be to the other, too
-        takers = users[memory.of(node)]
-        if any(one.op == "output" for one in takers) and all(map(_may_lie_anyhow, takers)):
+        stays = any(one.op == "output" for one in users[memory.of(node)])
+        if stays and may_lie(node, _grown_sample(node, joined[2])):
             node.target, node.args, node.kwargs = grown, joined, {}
 
 
@@ -75,8 +75,13 @@ def _is_cache(before: Node) -> bool:
     return is_given or tuple(sample(before).shape) == (0,)
 
 
-def _may_lie_anyhow(user: Node) -> bool:
-    return user.op == "output" or (is_known(user) and name_of(user) not in _ASK)
+def _grown_sample(node: Node, axis: int) -> Any:
+    """One that lies as what grows does."""
+    of = sample(node)
+    with without_values([of]):
+        order = [axis, *(at for at in range(of.dim()) if at != axis)]
+        rows = of.new_empty([of.shape[at] for at in order])
+        return rows.permute([order.index(at) for at in range(of.dim())])
 
 
 class _Room:

@@ -37,8 +37,7 @@ def say_masks(graph: Graph, as_op: bool) -> None:
         own = made[mask]
         if own is None:
             _make_dense(graph, node, mask)
-            if not as_op:
-                pack_heads(node)
+            pack_heads(node)
         elif not own.numbers:
             extents = _extents(given)
             known = all(isinstance(one, int) for one in extents)

@@ -19,14 +19,17 @@ from gemmd._layers.graph.calls import calling
 from gemmd._layers.graph.nodes import alike, sample
 from gemmd._layers.graph.reading import Reading
 from gemmd._layers.graph.regions import Region
+from gemmd._layers.graph.writing import without_values
 from gemmd._layers.graph.written import Written
 
 
 def rewrite(
     reading: Reading, written: Written, block: Block, now: dict[Node, Node], as_op: bool
-) -> None:
+) -> list[tuple[Node, Any]]:
     """Puts a block's call in the place of its region. `now`: what stands where outputs of others
     did, and then of this one. `as_op`: the call is one that torch's compilers see through.
+
+    Returns what stands for outputs, and samples that lie as these do.
     """
     graph, region = reading.graph, written.region
     given = [now.get(node, node) for node in region.inputs]
@@ -57,6 +60,16 @@ def rewrite(
         now[node] = part
     for node in sorted(region.nodes(), key=lambda node: -reading.order[node]):
         graph.erase_node(node)
+    return [
+        (part, _columns_of(sample(part), block.out_features, written.columns[node]))
+        for node, part in parts.items()
+    ]
+
+
+def _columns_of(like: Any, width: int, columns: slice) -> Any:
+    """A sample of some of a block's columns."""
+    with without_values([like]):
+        return like.new_empty((*like.shape[:-1], width))[..., columns]
 
 
 def call_directly(graph: Graph) -> None:
