@@ -168,9 +168,12 @@ class Caching(nn.Module):
         keys = torch.cat([keys, k], dim=-2)
         values = torch.cat([values, v], dim=-2)
         last = slice(None) if self.window is None else slice(-self.window, None)
-        y = F.scaled_dot_product_attention(q, self.ask(keys), values, is_causal=cached is None)
+        y = self.attend(q, self.ask(keys), values, cached is None)
         y = x + self.out(y.transpose(1, 2).flatten(-2))
         return y, (keys[:, :, last], values[:, :, last])
+
+    def attend(self, q, keys, values, causal):
+        return F.scaled_dot_product_attention(q, keys, values, is_causal=causal)
 
 
 def decoded(model, x, prompt=5):
@@ -184,10 +187,26 @@ def decoded(model, x, prompt=5):
     return torch.cat(ys, 1), places
 
 
+class Biased(Caching):
+    """Spelt out, with a bias of each key, as where places are told by one."""
+
+    def attend(self, q, keys, values, causal):
+        bias = (
+            torch.arange(keys.shape[2])[None, None, None] * torch.ones(HEADS)[None, :, None, None]
+        )
+        shares = torch.baddbmm(
+            bias.expand(len(q), -1, q.shape[2], -1).flatten(0, 1),
+            q.flatten(0, 1),
+            keys.flatten(0, 1).transpose(1, 2),
+        )
+        return (shares.softmax(-1) @ values.flatten(0, 1)).unflatten(0, (len(q), HEADS))
+
+
+@pytest.mark.parametrize("kind", [Caching, Biased])
 @pytest.mark.parametrize("window", [None, 7])
 @pytest.mark.parametrize("batch", [1, 2])
-def test_decoding_is_as_torchs(session, batch, window):
-    model = Caching(window).eval()
+def test_decoding_is_as_torchs(session, batch, window, kind):
+    model = kind(window).eval()
     x = torch.randn(batch, 2 * ROOM, WIDTH)
     wanted, _ = decoded(model, x)
     with gemmd.compile(model, session, **EXACT) as fast:
@@ -195,6 +214,44 @@ def test_decoding_is_as_torchs(session, batch, window):
         assert relative_error(got, wanted) < 1e-5
         assert len(set(places)) <= 4, "with each token the cache was copied"
         assert fast._compiling.graphs <= 3
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_one_with_a_mask_grows(session, padded):
+    """As transformers makes masks while it is traced."""
+
+    class Masked(Caching):
+        def forward(self, x, cached=None, mask=None):
+            first = 0 if cached is None else cached[0].shape[2]
+            last = torch.arange(x.shape[1])[None, None, :, None] + first
+            may = torch.arange(first + x.shape[1])[None, None, None, :] <= last
+            self.mask = may if mask is None else may & mask[:, None, None, :].bool()
+            return super().forward(x, cached)
+
+        def attend(self, q, keys, values, causal):
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask)
+
+    model = Masked().eval()
+    x = torch.randn(2, 14, WIDTH)
+    mask = torch.ones(2, 14, dtype=torch.int64)
+    mask[0, :2] = 0
+
+    def run(model):
+        calls = [(x[:, :5], None), *((x[:, at : at + 1], at) for at in range(5, 14))]
+        cached, places = None, []
+        for part, at in calls:
+            known = mask[:, : 5 if at is None else at + 1] if padded else None
+            y, cached = model(part, cached, known)
+            places.append(memory_of(cached[0]))
+            yield y[1:], places[-1]  # the first row of a padded prompt looks at nothing
+
+    wanted = list(run(model))
+    with gemmd.compile(model, session, **EXACT) as fast:
+        got = list(run(fast))
+    for (one, _), (other, _) in zip(got, wanted, strict=True):
+        assert relative_error(one, other) < 1e-5
+    assert len({place for _, place in got}) == 1
+    assert fast._compiling.graphs <= 4
 
 
 def test_a_view_that_asks_how_keys_lie_is_given_torchs(session):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from gemmd._layers.graph.writing import Writer, without_values
 
 # Which ask for it: what they have been told while the graph was traced is in the graph.
 _ASK = {"as_strided", "stride", "is_contiguous", "storage_offset", "data_ptr", "empty_strided"}
+ANY_LAYOUT = "_gemmd_any_layout"  # of a function that takes tensors however they lie
 
 
 def lie_as_traced(node: Node, really: Any) -> None:
@@ -44,7 +47,8 @@ def may_lie(node: Node, really: Any) -> bool:
         if user.op != "output" and not otherwise.keys().isdisjoint(given):
             if name_of(user) in _ASK:
                 return False
-            if layer_of(user) is None and not _takes(user, otherwise):
+            takes_any = layer_of(user) is not None or hasattr(user.target, ANY_LAYOUT)
+            if not takes_any and not _takes(user, otherwise):
                 return False
         user = user.next
     return True
@@ -61,13 +65,20 @@ def _takes(user: Node, otherwise: dict[Node, Any]) -> bool:
         one: otherwise.get(one, one.meta.get("example_value")) for one in user.all_input_nodes
     }
     try:
-        with torch.no_grad(), without_values(otherwise.values()):
+        with torch.no_grad(), without_values(values.values()), _without_guards(values.values()):
             made = evaluate(user, values)
     except Exception:  # a view that cannot be: whatever torch raises for it
         return False
     if not _lie_alike(made, was):
         otherwise[user] = made
     return True
+
+
+def _without_guards(values: Iterable[Any]) -> AbstractContextManager[Any]:
+    """What is tried must not bind torch's compiler to the extents of one call."""
+    modes = (getattr(one, "fake_mode", None) for one in values)
+    shapes = next((mode.shape_env for mode in modes if mode is not None), None)
+    return nullcontext() if shapes is None else shapes.suppress_guards()
 
 
 def _lie_alike(one: Any, other: Any) -> bool:

@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from gemmd._layers.graph.attention import NAMES, Attention, give
 from gemmd._layers.graph.heads import pack_heads, share_heads
+from gemmd._layers.graph.layout import ANY_LAYOUT
 from gemmd._layers.graph.nodes import arguments, draws, sample
 from gemmd._layers.graph.writes import is_write
 
@@ -159,6 +160,7 @@ class _Mask:
                 key, value = (one.repeat_interleave(times, 1) for one in (key, value))
             return attend(query, key, value, **options)
 
+        setattr(attention, ANY_LAYOUT, True)
         return attention
 
 
