@@ -103,3 +103,28 @@ def test_what_else_is_repeated_stays(session, repeats):
     check_sharing(session, Sharing(of_rows))
     check_sharing(session, Sharing(causal, lambda x, times: x.repeat(1, times, 1, 1)))
     assert repeats[0] > 1
+
+
+QUERIES = []
+
+
+@torch._dynamo.register_backend(name="queries")
+def queries(graph_module, inputs):
+    QUERIES.extend(
+        tuple(node.args[0].meta["example_value"].shape)
+        for node in graph_module.graph.nodes
+        if node.target is F.scaled_dot_product_attention
+    )
+    return graph_module.forward
+
+
+@pytest.mark.parametrize("batch", [2, 40])
+def test_compiled_further_many_are_packed(session, batch):
+    """Of few, cuDNN's attention has more of a GPU at work where they are not."""
+    QUERIES.clear()
+    model = Sharing(of_rows, one=True).eval().bfloat16()
+    x = torch.randn(batch, 9, WIDTH, dtype=torch.bfloat16)
+    options = {"quantize": None, "min_elements": 0, "rest": "queries"}
+    with gemmd.compile(model, session, **options) as fast:
+        assert relative_error(fast(x), model(x)) < 0.01
+    assert QUERIES == [(2, 4, 1, 8) if batch == 2 else (40, 2, 2, 8)]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from gemmd._layers.graph.attention import NAMES, give
-from gemmd._layers.graph.nodes import arguments, is_same, sample
+from gemmd._layers.graph.nodes import arguments, hint, is_same, sample
 from gemmd._layers.graph.writes import is_write
 
 _CAN_SHARE = "enable_gqa" in (F.scaled_dot_product_attention.__doc__ or "")  # torch 2.5 and later
@@ -36,9 +36,9 @@ def share_heads(attention: Node) -> int:
     return times
 
 
-def pack_heads(attention: Node) -> None:
+def pack_heads(attention: Node, least: int) -> None:
     """Has one with a mask for all heads, and one query, take what heads share as rows of one head: with
-    a mask torch's fast kernels do not know of sharing.
+    a mask torch's fast kernels do not know of sharing. `least`: of all sequences' heads then.
     """
     given = arguments(attention, NAMES)
     query, key, value, mask = (given[name] for name in NAMES[:4])
@@ -52,6 +52,8 @@ def pack_heads(attention: Node) -> None:
         return
     heads, columns = int(one.shape[1]), int(one.shape[-1])
     shared = int(sample(found[0]).shape[1])
+    if (hint(one.shape[0]) or 1) * shared < least:
+        return
     packed = (-1, shared, heads // shared, columns)
     graph = attention.graph
     with graph.inserting_before(attention):

@@ -23,6 +23,9 @@ from gemmd._layers.graph.writes import is_write
 Kind = Literal["all", "causal", "other"]
 
 _MOST_KNOWN = 256  # extents of one mask
+# Of all sequences, that share keys: fewer leave most of a GPU idle. Compiled, attentions are cuDNN's, which
+# take more of it where heads are not packed.
+_LEAST_HEADS = 32
 
 
 def say_masks(graph: Graph, as_op: bool) -> None:
@@ -38,7 +41,7 @@ def say_masks(graph: Graph, as_op: bool) -> None:
         own = made[mask]
         if own is None:
             _make_dense(graph, node, mask)
-            pack_heads(node)
+            pack_heads(node, least=_LEAST_HEADS if as_op else 1)
         elif not own.numbers:
             extents = _extents(given)
             known = all(isinstance(one, int) for one in extents)
