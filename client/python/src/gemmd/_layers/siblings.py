@@ -85,14 +85,7 @@ class Siblings:
 
     def _parted(self, result: Any) -> Sequence[Any]:
         """Each module's, which lies as a Linear's: a `view` of rows and columns together is one."""
-        parts: Sequence[Any] = result.split(self._counts, -1)
-        if all(one.is_contiguous() for one in parts):  # of one row
-            return parts
-        if result.requires_grad:
-            return [one.contiguous() for one in parts]
-        copied = [result.new_empty(one.shape) for one in parts]
-        torch.split_with_sizes_copy(result, self._counts, -1, out=copied)  # one launch for all
-        return copied
+        return [one.contiguous() for one in result.split(self._counts, -1)]
 
     def _traced_part(self, which: int, x: Any) -> Any:
         """The same in terms that torch's compiler follows: in the end it has nothing to keep."""

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import Node
 
 from gemmd._layers.graph.calls import layer_of
@@ -65,7 +66,7 @@ def _takes(user: Node, otherwise: dict[Node, Any]) -> bool:
         one: otherwise.get(one, one.meta.get("example_value")) for one in user.all_input_nodes
     }
     try:
-        with torch.no_grad(), without_values(values.values()), _without_guards(values.values()):
+        with torch.no_grad(), _symbolic(values.values()), without_values(values.values()):
             made = evaluate(user, values)
     except Exception:  # a view that cannot be: whatever torch raises for it
         return False
@@ -74,11 +75,13 @@ def _takes(user: Node, otherwise: dict[Node, Any]) -> bool:
     return True
 
 
-def _without_guards(values: Iterable[Any]) -> AbstractContextManager[Any]:
-    """What is tried must not bind torch's compiler to the extents of one call."""
+@contextmanager
+def _symbolic(values: Iterable[Any]) -> Iterator[None]:
+    """For samples whose extents are symbols, and which must not bind torch's compiler to one call's."""
     modes = (getattr(one, "fake_mode", None) for one in values)
     shapes = next((mode.shape_env for mode in modes if mode is not None), None)
-    return nullcontext() if shapes is None else shapes.suppress_guards()
+    with enable_python_dispatcher(), nullcontext() if shapes is None else shapes.suppress_guards():
+        yield
 
 
 def _lie_alike(one: Any, other: Any) -> bool:
