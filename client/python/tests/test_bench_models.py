@@ -1,4 +1,4 @@
-"""What of bench/python/models.py and generate.py needs no GPU."""
+"""What of bench/python/models.py, generate.py and caches.py needs no GPU."""
 
 import sys
 
@@ -7,6 +7,7 @@ import pytest
 from .conftest import BENCH
 
 sys.path.insert(0, str(BENCH))
+import caches
 import generate
 import models
 
@@ -58,3 +59,9 @@ def test_ways_are_chosen_by_name(capsys):
     with pytest.raises(SystemExit):
         ways("torch, twice")
     assert "no way is named 'torch, twice'; they are: torch, dynamic;" in capsys.readouterr().err
+
+
+def test_a_cache_is_told_by_its_extents():
+    assert caches.Shape.of("2x8x4x512") == (2, 8, 4, 512)
+    with pytest.raises(SystemExit):
+        caches.main(["--shapes", "2x8"])
