@@ -118,3 +118,18 @@ def test_a_mask_of_more_than_padding_stays(session, asked):
     with gemmd.compile(model, session, **EXACT) as fast:
         assert relative_error(fast(x, mask, kinds), model(x, mask, kinds)) < 1e-5
     assert asked == ["mask"]
+
+
+def test_a_mask_that_is_written_to_stays(session, asked):
+    class Writing(Padded):
+        def forward(self, x, mask):
+            mask[:, 0] = 1
+            return super().forward(x, mask)
+
+    model = Writing().eval()
+    x, mask = torch.randn(2, TOKENS, WIDTH), of(8, 8)
+    with gemmd.compile(model, session, **EXACT) as fast:
+        assert relative_error(fast(x, mask), model(x, mask)) < 1e-5
+        mask[:, 0] = 0
+        fast(x, mask)
+    assert mask.all() and set(asked) == {"mask"}

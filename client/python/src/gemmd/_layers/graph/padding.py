@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from gemmd._layers.graph.attention import NAMES
 from gemmd._layers.graph.by_parameters import Run, copied
 from gemmd._layers.graph.nodes import arguments, draws, sample
-from gemmd._layers.graph.writes import is_write
+from gemmd._layers.graph.writes import Memory, is_write, written
 
 LEAST = 512  # tokens: asking waits for the GPU, which takes as long as one layer's mask costs then
 _LONGEST = 64  # calls without asking, where there is padding again and again
@@ -46,8 +46,8 @@ class ByPadding:
     ) -> None:
         self._graph_module, self._make, self._at = graph_module, make, at
         self._made = dict[bool, Run]()
-        self._padded = 0  # times, one behind the other
-        self._unasked = 0  # calls that are not to ask
+        self._rest = 0  # calls without asking, behind the last one with padding
+        self._unasked = 0  # of them, those that are still to come
         self._run_for(inputs)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -70,8 +70,7 @@ class ByPadding:
             self._unasked -= 1
             return False
         whole = bool((mask if mask.dtype is torch.bool else mask == 1).all())
-        self._padded = 0 if whole else self._padded + 1
-        self._unasked = min(2**self._padded - 1, _LONGEST)
+        self._rest = self._unasked = 0 if whole else min(2 * self._rest + 1, _LONGEST)
         return whole
 
 
@@ -84,8 +83,15 @@ def _padding(graph_module: GraphModule) -> int | None:
             made_of = _made_of(mask) if isinstance(mask, Node) else set[Node]()
             if len(made_of) == 1:
                 found |= made_of
-    places = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    candidates = [at for at, node in enumerate(places) if node in found and _may_pad(node)]
+    graph = graph_module.graph
+    memory = Memory(graph)
+    changed = {memory.of(one) for node in graph.nodes for one in written(node)}
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    candidates = [
+        at
+        for at, node in enumerate(places)
+        if node in found and _may_pad(node) and memory.of(node) not in changed
+    ]
     return candidates[0] if len(candidates) == 1 else None
 
 
