@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from gemmd._layers.graph.masks import _Mask  # noqa: E402
+
 from .compiling import no_gradients  # noqa: E402, F401
 from .models import relative_error  # noqa: E402
 
@@ -119,3 +121,13 @@ def test_a_mask_that_is_drawn_is_drawn_each_time(session, attentions):
     with gemmd.compile(model, session, quantize=None, min_elements=0) as fast:
         assert not torch.equal(fast(x), fast(x))
     assert attentions[0][0]
+
+
+@pytest.mark.parametrize("on", ["meta", "cuda"])
+def test_a_small_mask_is_looked_at_in_the_hosts_memory(on):
+    """Where nobody waits for a GPU: a decoding token's."""
+    graph = torch.fx.Graph()
+    where = torch.device(on) if on == "meta" else on
+    mask = graph.call_function(torch.ones, (1, 8), {"device": where, "dtype": torch.bool})
+    graph.output(mask)
+    assert _Mask.of(mask).kind_of((), 1, 8) == "all"

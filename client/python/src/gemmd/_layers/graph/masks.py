@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_aggregate
 
 from gemmd._layers.graph.attention import NAMES, Attention, give
 from gemmd._layers.graph.heads import pack_heads, share_heads
@@ -22,7 +23,10 @@ from gemmd._layers.graph.writes import is_write
 
 Kind = Literal["all", "causal", "other"]
 
-_MOST_KNOWN = 256  # extents of one mask
+_MOST_KNOWN = 1 << 14  # extents of one mask
+_MOST_ON_HOST = (
+    1 << 16
+)  # elements of a mask that a host looks at sooner than it would wait for a GPU
 # Of all sequences, that share keys: fewer leave most of a GPU idle. Compiled, attentions are cuDNN's, which
 # take more of it where heads are not packed.
 _LEAST_HEADS = 32
@@ -112,6 +116,7 @@ class _Mask:
             now[one] = graph.node_copy(one, lambda node: now[node])
         graph.output(now[nodes[-1]])
         self._make = GraphModule(torch.nn.Module(), graph)
+        self._make_on_host = GraphModule(torch.nn.Module(), _on_host(graph))
         self._kinds = dict[tuple[Any, ...], Kind]()
 
     @classmethod
@@ -140,7 +145,9 @@ class _Mask:
         if key not in self._kinds:
             if len(self._kinds) >= _MOST_KNOWN:
                 self._kinds.clear()
-            self._kinds[key] = _kind(self._make(*numbers), queries, keys)
+            small = queries * keys <= _MOST_ON_HOST
+            make = self._make_on_host if small else self._make
+            self._kinds[key] = _kind(make(*numbers), queries, keys)
         return self._kinds[key]
 
     def attend(self, times: int) -> Callable[..., Any]:
@@ -165,6 +172,20 @@ class _Mask:
 
         setattr(attention, ANY_LAYOUT, True)
         return attention
+
+
+def _on_host(graph: Graph) -> Graph:
+    """The same, made in the host's memory."""
+    copied, twins = Graph(), dict[Node, Node]()
+    copied.output(copied.graph_copy(graph, twins))
+    for node in copied.nodes:
+        node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _host_for)
+    return copied
+
+
+def _host_for(one: Any) -> Any:
+    is_device = isinstance(one, torch.device) or (isinstance(one, str) and one.startswith("cuda"))
+    return torch.device("cpu") if is_device else one
 
 
 def _kind(mask: Any, queries: int, keys: int) -> Kind:
