@@ -42,7 +42,7 @@ def grow_in_place(graph: Graph) -> None:
         if not changed.isdisjoint(map(memory.of, (node, joined[0]))):
             continue  # a write to one would be to the other, too
         stays = any(one.op == "output" for one in users[memory.of(node)])
-        if stays and may_lie(node, _grown_sample(node, joined[2])):
+        if stays and may_lie(node, _grown_sample(node, joined[2]), given_out=True):
             node.target, node.args, node.kwargs = grown, joined, {}
 
 

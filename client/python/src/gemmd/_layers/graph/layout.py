@@ -23,11 +23,11 @@ ANY_LAYOUT = "_gemmd_any_layout"  # of a function that takes tensors however the
 
 
 def lie_as_traced(node: Node, really: Any) -> None:
-    """Has those who take a node's result see it as it was traced, where they must. `really`: a sample
-    that lies as the result does.
+    """Has those who take a node's result see it as it was traced, where they must, and the caller.
+    `really`: a sample that lies as the result does.
     """
     traced = sample(node)
-    if may_lie(node, really):
+    if may_lie(node, really, given_out=False):
         return
     write = Writer(node.graph, node.next)
     users = set(node.users)
@@ -37,16 +37,18 @@ def lie_as_traced(node: Node, really: Any) -> None:
     node.replace_all_uses_with(lies, delete_user_cb=lambda user: user in users)
 
 
-def may_lie(node: Node, really: Any) -> bool:
-    """Whether all that takes a node's result computes the same if it lies as another sample does."""
+def may_lie(node: Node, really: Any, given_out: bool) -> bool:
+    """Whether all that takes a node's result computes the same if it lies as another sample does.
+    `given_out`: the caller may be given it so, or what is made of it.
+    """
     if _lie_alike(really, sample(node)):
         return True
     otherwise = {node: really}
     user = node.next
     while user.op != "root":
         given = user.all_input_nodes
-        if user.op != "output" and not otherwise.keys().isdisjoint(given):
-            if name_of(user) in _ASK:
+        if not otherwise.keys().isdisjoint(given) and not (user.op == "output" and given_out):
+            if user.op == "output" or name_of(user) in _ASK:
                 return False
             takes_any = layer_of(user) is not None or hasattr(user.target, ANY_LAYOUT)
             if not takes_any and not _takes(user, otherwise):
