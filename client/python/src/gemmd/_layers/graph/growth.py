@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from gemmd._layers.graph.layout import may_lie
 from gemmd._layers.graph.nodes import arguments, sample
-from gemmd._layers.graph.writes import Memory, written
+from gemmd._layers.graph.writes import Memory
 from gemmd._layers.graph.writing import without_values
 
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
@@ -34,12 +34,11 @@ def grow_in_place(graph: Graph) -> None:
     memory, users = Memory(graph), defaultdict[Node, set[Node]](set)
     for node in graph.nodes:
         users[memory.of(node)].update(node.users)
-    changed = {memory.of(one) for node in graph.nodes for one in written(node)}
     for node in graph.nodes:
         joined = _joined(node)
         if joined is None or not _is_cache(joined[0]):
             continue
-        if not changed.isdisjoint(map(memory.of, (node, joined[0]))):
+        if not memory.changed.isdisjoint(map(memory.of, (node, joined[0]))):
             continue  # a write to one would be to the other, too
         stays = any(one.op == "output" for one in users[memory.of(node)])
         if stays and may_lie(node, _grown_sample(node, joined[2]), given_out=True):

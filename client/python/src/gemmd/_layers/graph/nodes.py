@@ -21,15 +21,20 @@ _NAMESPACES = ("aten", "prims", "gemmd")
 _CASTS = ("to", "float", "type", "type_as")
 
 
+def traced(node: Node) -> Any:
+    """What it was while the graph was traced: tensors without values, or a number."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
 def sample(node: Node) -> Any:
     """A tensor of its shape and type, without values; None if it has no tensor."""
-    found = node.meta.get("example_value", node.meta.get("val"))
+    found = traced(node)
     return found if isinstance(found, torch.Tensor) else None
 
 
 def number(node: Node) -> int | None:
     """What a node is that stands for an extent, or is made of some; None if it is something else."""
-    return hint(node.meta.get("example_value", node.meta.get("val")))
+    return hint(traced(node))
 
 
 def hint(extent: Any) -> int | None:

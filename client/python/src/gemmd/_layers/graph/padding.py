@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from gemmd._layers.graph.attention import NAMES
 from gemmd._layers.graph.by_parameters import Run, copied
 from gemmd._layers.graph.nodes import arguments, draws, sample
-from gemmd._layers.graph.writes import Memory, is_write, written
+from gemmd._layers.graph.writes import Memory, is_write
 
 LEAST = 512  # tokens: asking waits for the GPU, which takes as long as one layer's mask costs then
 _LONGEST = 64  # calls without asking, where there is padding again and again
@@ -83,14 +83,12 @@ def _padding(graph_module: GraphModule) -> int | None:
             made_of = _made_of(mask) if isinstance(mask, Node) else set[Node]()
             if len(made_of) == 1:
                 found |= made_of
-    graph = graph_module.graph
-    memory = Memory(graph)
-    changed = {memory.of(one) for node in graph.nodes for one in written(node)}
-    places = [node for node in graph.nodes if node.op == "placeholder"]
+    memory = Memory(graph_module.graph)
+    places = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     candidates = [
         at
         for at, node in enumerate(places)
-        if node in found and _may_pad(node) and memory.of(node) not in changed
+        if node in found and _may_pad(node) and memory.of(node) not in memory.changed
     ]
     return candidates[0] if len(candidates) == 1 else None
 

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from gemmd._layers.graph.growth import is_growth
-from gemmd._layers.graph.nodes import draws, evaluate, hint, is_known, sample
+from gemmd._layers.graph.nodes import draws, evaluate, hint, is_known, sample, traced
 from gemmd._layers.graph.writes import is_write
 from gemmd._layers.graph.writing import without_values
 from gemmd._layers.layer import Layer
@@ -216,7 +216,7 @@ def joined(owner: GraphModule, cut: Cut, calls: Sequence[Any]) -> GraphModule:
 def symbols(node: Node) -> set[Any]:
     """Of a node's extents, or of the number that it is."""
     found = set[Any]()
-    for one in (*_tensors(node), _value(node)):
+    for one in (*_tensors(node), traced(node)):
         for extent in (*one.shape, *one.stride()) if isinstance(one, torch.Tensor) else (one,):
             if isinstance(extent, torch.SymInt):
                 expression = getattr(extent.node, "expr", None)  # a nested tensor's has none
@@ -224,13 +224,9 @@ def symbols(node: Node) -> set[Any]:
     return found
 
 
-def _value(node: Node) -> Any:
-    return node.meta.get("example_value", node.meta.get("val"))
-
-
 def _tensors(node: Node) -> tuple[Any, ...]:
     """The tensor that a node is, or those of a tuple of nothing else."""
-    found = _value(node)
+    found = traced(node)
     several = found if isinstance(found, (tuple, list)) else (found,)
     return tuple(several) if all(isinstance(one, torch.Tensor) for one in several) else ()
 
@@ -241,7 +237,7 @@ def _nbytes(one: Any) -> int:
 
 
 def _is_number(node: Node) -> bool:
-    return isinstance(_value(node), (int, torch.SymInt))
+    return isinstance(traced(node), (int, torch.SymInt))
 
 
 def _is_state(node: Node) -> bool:

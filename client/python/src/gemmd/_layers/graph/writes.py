@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Set
-from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from gemmd._layers.graph.nodes import sample
+from gemmd._layers.graph.nodes import sample, traced
 
 _WRITERS = (
     operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv,
@@ -30,10 +29,6 @@ _VIEWS = {
 
 def name_of(node: Node) -> str:
     return str(getattr(node.target, "__name__", node.target))
-
-
-def _value(node: Node) -> Any:
-    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def is_write(node: Node) -> bool:
@@ -67,6 +62,11 @@ class Memory:
     graph : torch.fx.Graph
     within : set of Node
         What becomes calls, whose results are their own.
+
+    Attributes
+    ----------
+    changed : set of Node
+        What the graph writes to, as `of` has it.
     """
 
     def __init__(self, graph: Graph, within: Set[Node] = frozenset()) -> None:
@@ -74,9 +74,11 @@ class Memory:
         for node in graph.nodes:
             if node.op in ("placeholder", "output", "get_attr") or node in within:
                 continue
-            if is_view(node) and not isinstance(_value(node), int | torch.SymInt):
+            if is_view(node) and not isinstance(traced(node), int | torch.SymInt):
                 for one in node.all_input_nodes:
                     self._joined[self.of(node)] = self.of(one)
+
+        self.changed = {self.of(one) for node in graph.nodes for one in written(node)}
 
     def of(self, node: Node) -> Node:
         """One that stands for all which may share it."""
